@@ -22,7 +22,7 @@ from drainer.handler import Handler
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.loading.loader import NO_EXTRAS, LoadedHandler, load_handler
-from drainer.model.priority import PriorityClasses
+from drainer.model.priority import NO_CLASSES
 from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
 from drainer.model.status import Status, Summary
 from drainer.model.terms import BY_HANDLER, PayloadSettings
@@ -119,7 +119,7 @@ def drain(
         plan_path=None if plan is None else parse_place(str(plan)),
         client_config=config_file(client),
         failures=failures,
-        classes=PriorityClasses().requested(first, only=False),
+        classes=NO_CLASSES.requested(first, only=False),
         commits=commit,
     ).configured(settings.options)
     with Cluster.connect(connection) as cluster:

@@ -22,7 +22,7 @@ from drainer.cli.command import why_not_by_key
 from drainer.cli.connecting import ConnectionOptions
 from drainer.cli.declared import declared_by, value_of
 from drainer.cli.metrics import OversightOptions
-from drainer.cli.options import BacklogOptions, Limits, PriorityOptions
+from drainer.cli.options import DrainOptions, Limits
 from drainer.engine.control import Control
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
@@ -30,10 +30,9 @@ from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.signals import ignore_signals, obey_signals_until
 from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted
 from drainer.kafka.cluster import Cluster
-from drainer.loading.loader import LoadedHandler, foreign_code
+from drainer.loading.loader import foreign_code
 from drainer.model.option import options_of
 from drainer.model.plan import OffsetPlan
-from drainer.model.priority import PriorityClasses
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.status import Resuming, Status, Summary
 from drainer.operations.drain import Callbacks, drain
@@ -56,29 +55,31 @@ REPORT_S = 1.0  # A process that has to end does not wait longer for a blocked t
 
 
 def request_of(
-    backlog: BacklogOptions,
-    handler: LoadedHandler,
-    priority: PriorityOptions,
+    what: DrainOptions,
+    extras: Mapping[str, str],
     kafka: ConnectionOptions,
     failures: FailureSettings,
     limits: Limits,
     plan: PlanPlace | None,
 ) -> Request:
-    """Return the request that the options of ``run`` or ``estimate`` make. Raises UsageError."""
+    """Return the request that the options of ``run`` or ``estimate`` make.
+
+    ``extras`` are client properties for extensions. Raises UsageError or Refused.
+    """
     return Request(
-        topic=backlog.topic,
-        group=backlog.group,
-        handler=handler,
-        partitions=backlog.partitions,
-        from_=backlog.from_,
-        until=backlog.until,
-        commits=not backlog.no_commit,
-        order=backlog.order,
+        topic=what.topic,
+        group=what.group,
+        handler=what.load(what.handler, extras),
+        partitions=what.partitions,
+        from_=what.from_,
+        until=what.until,
+        commits=not what.no_commit,
+        order=what.order,
         plan_path=plan,
         client_config=kafka.client_config,
         failures=failures,
         limits=limits,
-        classes=priority.over() or PriorityClasses(),
+        classes=what.over(),
     )
 
 

@@ -23,7 +23,7 @@ from drainer.model.option import (
 )
 from drainer.model.order import Order
 from drainer.model.predicate import EXPRESSIONS
-from drainer.model.priority import PriorityClasses
+from drainer.model.priority import NO_CLASSES, PriorityClasses
 from drainer.model.rate_cap import CapCurve
 from drainer.model.settings import LocalSettings
 from drainer.model.terms import PayloadSettings, Terms
@@ -165,7 +165,8 @@ class PayloadOptions:
 
     @property
     def settings(self) -> PayloadSettings:
-        found = PayloadSettings(**{each.name: getattr(self, each.name) for each in fields(self)})
+        names = [each.name for each in fields(PayloadOptions)]
+        found = PayloadSettings(**{name: getattr(self, name) for name in names})
         return found if found.of_registry else replace(found, registry=None)
 
 
@@ -244,8 +245,8 @@ class PriorityOptions:
         envvar=None,
     )
 
-    def over(self, known: PriorityClasses | None = None) -> PriorityClasses | None:
-        """Return the known classes, followed by the given ones; None if none were given.
+    def over(self, known: PriorityClasses = NO_CLASSES) -> PriorityClasses:
+        """Return the known classes for another run, with those that are given as the next ones.
 
         Raises UsageError if the options contradict each other.
         """
@@ -255,8 +256,13 @@ class PriorityOptions:
             raise UsageError("--only none would drain nothing", hint="Remove it.")
         wheres = self.firsts if self.onlys is None else self.onlys
         if wheres is None:
-            return None
-        return (known or PriorityClasses()).requested(wheres, only=self.onlys is not None)
+            return known.resumed()
+        return known.requested(wheres, only=self.onlys is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrainOptions(PriorityOptions, PayloadOptions, BacklogOptions):
+    """What is drained: the backlog, how it is split, and what of it comes first."""
 
 
 Plan: TypeAlias = Annotated[

@@ -11,13 +11,11 @@ from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.cli.engines import EngineOptions
 from drainer.cli.metrics import OversightOptions
 from drainer.cli.options import (
-    BacklogOptions,
+    DrainOptions,
     DryRun,
     Latency,
     Limits,
-    PayloadOptions,
     Plan,
-    PriorityOptions,
     WaitForGroup,
 )
 from drainer.errors import EXIT_DONE, UsageError
@@ -29,9 +27,7 @@ from drainer.view.terminal import Terminal
 @changing
 def run(
     context: typer.Context,
-    backlog: BacklogOptions,
-    payload: PayloadOptions,
-    priority: PriorityOptions,
+    what: DrainOptions,
     kafka: ConnectionOptions,
     dry_run: DryRun,
     wait: WaitForGroup,
@@ -75,8 +71,7 @@ def run(
         if dry_run:
             question = Extension.ESTIMATE.load().question_of(latency, running)
         settings = kafka.settings()
-        handler = payload.load(backlog.handler, settings.extras)
-        request = request_of(backlog, handler, priority, kafka, failures, limits, plan)
+        request = request_of(what, settings.extras, kafka, failures, limits, plan)
         request = request.configured(running.options)
         with connect(settings) as cluster:
             await_inactive(cluster, request.group, request.topic, wait, terminal.print_line)

@@ -244,7 +244,7 @@ class PriorityDispatcher(Dispatcher):
         (``--only``), what is left for later passes is added to it.
         """
         status = super().complete_status(status, plan, failures)
-        now, progress = self.counts_of_class(), status.progress
+        now, progress, all_classes = self.counts_of_class(), status.progress, plan.account.classes
         lefts = [part.sub_messages_left for part in progress.partitions]
         left = None if None in lefts else sum(filter(None, lefts)) - self.deferred
         classes = tuple(
@@ -258,12 +258,10 @@ class PriorityDispatcher(Dispatcher):
             )
             if known.where == self.where
             else each
-            for known, each in zip(
-                plan.account.classes.each, plan.account.class_statuses(), strict=True
-            )
+            for known, each in zip(all_classes.each, progress.classes, strict=True)
         )
         progress = replace(progress, classes=classes)
-        if plan.account.classes.only:
+        if all_classes.only:
             last = sum(each.ended is None for each in classes) == 1
             eta_s = progress.eta_s if last else None
             return replace(status, progress=replace(progress, eta_s=eta_s))

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from drainer.core.batches import Batch, Batcher, Batching, InPart
 from drainer.core.dispatch import Dispatcher
@@ -567,8 +568,9 @@ class Failures:
 
     def status(self) -> FailureStatus:
         """Return the section of the status on failures."""
-        settings, letters, errors = self._policy.settings, self._letters, self._errors
-        return FailureStatus(
+        letters, errors = self._letters, self._errors
+        return replace(
+            FailureStatus.of(self._policy.settings),
             failures=errors.attempts,
             failed_sub_messages=self._failed_subs,
             retries=self._retries.started,
@@ -578,12 +580,10 @@ class Failures:
             late=len(self.late),
             outages=self._breaker.opened,
             errors=errors.kinds,
-            dead_letter_topic=settings.dead_letter_topic,
             error_types=errors.types,
             in_outage=self._breaker.is_open,
             given_up=self._policy.given_up,
             given_up_by=tuple(self._policy.given_up_by.items()),
-            rate=settings.rate,
             doubled_letters=letters.doubled,
             doubled_first=letters.doubled_first,
             left_out_letters=letters.left_out,

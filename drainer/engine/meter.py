@@ -199,7 +199,7 @@ class MetricsSampler(ABC):
                 messages,
                 subs,
                 partitions,
-                plan.account.class_statuses(),
+                plan.account.classes.statuses(plan.account.claims),
                 rate_now=rate_now,
                 rate_average=(subs.finished - self._finished_before) / max(elapsed_s, 1e-9),
                 eta_s=eta_s,

@@ -88,11 +88,6 @@ class Preview:
     needs_yes: bool = False  # Whether there is a warning that only --yes confirms.
 
     @property
-    def message_bytes(self) -> float:
-        """The mean size of messages; 1 if it is not known."""
-        return 1.0 if self.cap is None else self.cap.message_bytes
-
-    @property
     def offsets(self) -> int:
         """The size of the backlog in offsets; holes make the count of messages smaller."""
         return sum(part.offsets for part in self.partitions)

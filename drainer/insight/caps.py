@@ -45,11 +45,13 @@ class EstimatedCaps:
         """Return how long it takes at least to read and write so many, in seconds by bound."""
         work = ((READ_CAP, messages, self.read_cap), (WRITE_CAP, subs, self.write_cap))
         return {
-            bound: max(0.0, number - 1) / rate for bound, number, rate in work if rate is not None
+            bound: max(0.0, number - 1) / per_s
+            for bound, number, per_s in work
+            if per_s is not None
         }
 
     def fields(self) -> Iterator[Field]:
         """Yield the rates, for the page of an estimate."""
-        for what, rate in (("read", self.read_cap), ("written", self.write_cap)):
-            if rate is not None:
-                yield Field("limits", f"{figures.rate(rate)} messages/s", f"{what}, at most")
+        for what, per_s in (("read", self.read_cap), ("written", self.write_cap)):
+            if per_s is not None:
+                yield Field("limits", f"{figures.rate(per_s)} messages/s", f"{what}, at most")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from drainer.insight.bounds import BARRIERS, CPU, Forecast, Setting, forecast
 from drainer.insight.caps import EstimatedCaps
 from drainer.insight.distribution import Distribution
+from drainer.insight.first import FirstForecast
 from drainer.insight.measurement import Measured, measure_backlog
-from drainer.insight.sample_split import ClassWorkload
 from drainer.insight.workload import Workload
 from drainer.kafka.backlog import Backlog
 from drainer.kafka.cluster import Cluster
@@ -38,36 +38,6 @@ LATE_S = 0.0004
 WAITING, WITH_BARRIERS, PROCESSING = (0.98, 1.19), (1.0, 1.15), (0.93, 1.87)
 # If the process is busy for more than this share of the time, the range of PROCESSING applies.
 PROCESSES = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class ClassForecast:
-    """When a priority class is drained, and how many sub-messages it has.
-
-    Attributes:
-        seconds: seconds from the beginning of the drain.
-        sub_messages: how many are drained in the pass of the class.
-        deferred: how many wait for the rest, because others are ahead of them in their lanes.
-    """
-
-    where: str
-    seconds: float
-    sub_messages: int
-    deferred: int
-
-
-@dataclass(frozen=True, slots=True)
-class FirstForecast:
-    """The forecast of a drain with priority classes.
-
-    Attributes:
-        seconds: seconds until everything is drained.
-        later_s: how many seconds longer that takes than without priority classes.
-    """
-
-    classes: tuple[ClassForecast, ...]
-    seconds: float
-    later_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +167,8 @@ def make_estimate(
         for calls in sorted({max(1, round(concurrency * times)) for times in TABLE})
     )
     verdict, first, later_s = None, None, 0.0
-    if measured.rest is not None:
-        rest = forecast(measured.rest, setting, order, concurrency)
-        first = forecast_first(measured.classes, setting, orders[order], rest.seconds)
+    if measured.passes is not None:
+        first = FirstForecast.of(measured.passes, setting, orders[order])
         later_s = first.later_s
     if (deadline := question.running.deadline) is not None:
         left_s = (deadline - datetime.now(UTC)).total_seconds()
@@ -208,27 +177,6 @@ def make_estimate(
         verdict = DeadlineVerdict(deadline, left_s, margin_s, margin_s < 0, next(enough, None))
     notes = (*backlog.remarks, *backlog.checks, *_notes(workload, request, question))
     return Estimate(request, question, measured, setting, orders, rows, verdict, notes, first)
-
-
-def forecast_first(
-    found: Sequence[ClassWorkload], setting: Setting, without: Forecast, rest_s: float
-) -> FirstForecast:
-    """Forecast the passes of a drain with priority classes.
-
-    The pass of a class reads the whole backlog and handles little of it, so its costs include the
-    search. The last pass, for the rest, takes ``rest_s`` seconds. ``without`` is the forecast of
-    the same drain without priority classes.
-    """
-    seconds, classes = 0.0, []
-    for each in found:
-        costs = replace(setting.costs, message_s=setting.costs.message_s + each.search_s)
-        of_pass = replace(setting, costs=costs)
-        pass_s = forecast(each.workload, of_pass, without.order, without.concurrency).seconds
-        seconds += pass_s + setting.latency.mean_s
-        count = each.workload.sub_messages
-        classes.append(ClassForecast(each.where, seconds, count, each.deferred))
-    all_s = seconds + rest_s
-    return FirstForecast(tuple(classes), all_s, all_s - without.seconds)
 
 
 def _most_at_once(request: Request, running: LocalSettings) -> int:

@@ -12,8 +12,9 @@ from drainer.core.batches import Batching
 from drainer.engine.loop import hurried_interpreter
 from drainer.errors import HandleFailed, Refused, SplitFailed
 from drainer.insight.bounds import Costs
+from drainer.insight.first import PassDivider, Passes
 from drainer.insight.retention import Expiry, first_expiry
-from drainer.insight.sample_split import ClassWorkload, PassDivider, SampleSplit, Skipped
+from drainer.insight.sample_split import SampleSplit, Skipped
 from drainer.insight.workload import Keys, Workload
 from drainer.kafka.backlog import Backlog
 from drainer.kafka.cluster import Cluster
@@ -57,8 +58,7 @@ class Measured:
         skipped: what rules leave out of the workload; None without rules.
         expiry: the earliest deletion of the backlog's head by retention.
         message_bytes: mean bytes of a message: key, value and headers.
-        classes: the passes of the priority classes.
-        rest: the workload that is left after these passes; None without priority classes.
+        passes: the passes of a drain with priority classes; None without them.
         rejected: how many messages ``split`` rejects, and the first error.
     """
 
@@ -68,8 +68,7 @@ class Measured:
     skipped: Skipped | None = None
     expiry: Expiry | None = None
     message_bytes: float = 0.0
-    classes: tuple[ClassWorkload, ...] = ()
-    rest: Workload | None = None
+    passes: Passes | None = None
     rejected: tuple[int, str] = 0, ""
 
 
@@ -99,8 +98,7 @@ def measure_backlog(
     sample = sample_backlog(cluster, backlog, most)
     if not sample.messages:
         return Measured(Workload((), Keys()), Costs(), 0.0)
-    wheres = [each.where for each in request.classes.each]
-    divider = PassDivider(wheres, request.order) if wheres else None
+    divider = PassDivider.of(request)
     with hurried_interpreter():
         report("splitting the sample")
         try:
@@ -118,11 +116,6 @@ def measure_backlog(
             together_s = min(sub_message_s, calibration.together_s(handler.batching))
     report("checking when retention reaches the backlog")
     message_s = split.split_s + split.rest_s + wrap_s
-    classes: tuple[ClassWorkload, ...] = ()
-    if divider is not None:
-        searched = [seconds / max(1, split.messages) for seconds in divider.search_s]
-        deferred = map(round, divider.deferred)
-        classes = tuple(map(ClassWorkload, wheres, split.passes, searched, deferred))
     return Measured(
         workload=split.workload,
         costs=Costs(sub_message_s, message_s, fetch_s, begin_s, together_s),
@@ -130,8 +123,7 @@ def measure_backlog(
         skipped=split.skipped,
         expiry=first_expiry(cluster, backlog, sample.bytes_per_offset()),
         message_bytes=sample.read_bytes / len(sample.messages),
-        classes=classes,
-        rest=split.passes[-1] if split.passes else None,
+        passes=None if divider is None else divider.divided(split.passes, split.messages),
         rejected=split.rejected,
     )
 

@@ -8,15 +8,14 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from drainer.core.batches import FOLD_MOST, Coalesce, coalesced
-from drainer.core.first import KeyBloom
 from drainer.errors import SplitFailed
+from drainer.insight.first import PassDivider
 from drainer.insight.workload import Keys, Neighbours, Shape, Workload
 from drainer.kafka.sample import Sample, SampleWindow
 from drainer.loading.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
-from drainer.model.order import Order, lanes_of
 from drainer.policy.redrive import LeftAlone
-from drainer.policy.rules import RuleFilter, Selection
+from drainer.policy.rules import RuleFilter
 from drainer.split.splitting import split_up
 
 SPLIT_MOST = 1_000_000  # At most this many sub-messages of a sample are used.
@@ -33,69 +32,6 @@ class Skipped:
     @property
     def total(self) -> int:
         return sum(self.by_rule.values())
-
-
-@dataclass(frozen=True, slots=True)
-class ClassWorkload:
-    """The pass of a priority class.
-
-    Attributes:
-        where: the expression of the class.
-        search_s: seconds to search one message for sub-messages of the class.
-        deferred: sub-messages of the class that wait for the rest, because others are ahead of
-            them.
-    """
-
-    where: str
-    workload: Workload
-    search_s: float
-    deferred: int
-
-
-class PassDivider:
-    """Divides the sub-messages of a sample into the passes of a drain, in the order of the log.
-
-    Attributes:
-        passes: the number of passes, including the one for the rest.
-        search_s: by class, the seconds that the search for its sub-messages took.
-        deferred: by class, how many of its sub-messages wait for the rest.
-    """
-
-    def __init__(self, wheres: Sequence[str], order: Order) -> None:
-        self._lanes_of = lanes_of(order)
-        self._classes = [(Selection(where), KeyBloom(), set[int]()) for where in wheres]
-        self.passes = len(wheres) + 1
-        self.search_s = [0.0] * len(wheres)
-        self.deferred = [0.0] * len(wheres)
-
-    def divide(
-        self, partition: int, subs: Sequence[SubMessage], stands_for: float = 1.0
-    ) -> list[list[SubMessage]]:
-        """Divide the sub-messages of a message into the passes of a drain.
-
-        ``stands_for`` is the number of messages in the backlog that this sampled one represents.
-        """
-        parts = []
-        for number, (selection, waits, cut) in enumerate(self._classes):
-            begun_s = time.perf_counter()
-            bits = selection.bits(subs)
-            first, rest, deferred = [], [], 0
-            for at, sub in enumerate(subs):
-                if partition in cut or isinstance(sub, Barrier):
-                    cut.add(partition)
-                    rest.append(sub)
-                    deferred += bits >> at & 1
-                elif bits >> at & 1 and not waits.has_any(partition, self._lanes_of(sub)):
-                    first.append(sub)
-                else:
-                    rest.append(sub)
-                    waits.add(partition, self._lanes_of(sub))
-                    deferred += bits >> at & 1
-            self.deferred[number] += deferred * stands_for
-            self.search_s[number] += time.perf_counter() - begun_s
-            parts.append(first)
-            subs = rest
-        return [*parts, list(subs)]
 
 
 class SampleSplit:

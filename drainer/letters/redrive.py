@@ -68,7 +68,7 @@ def prepare_redrive(
         given,
         handler=redriving(handler, redrive, cluster.settings),
         plan_path=request.plan_path or default_path(request.topic, "redrive"),
-        failures=replace(request.failures, dead_letter_topic=parking or request.topic),
+        failures=replace(request.failures, dead_letter_topic=parking),
         redrive=redrive,
     )
     own_group = request.group == default_group(request.topic)

@@ -15,7 +15,7 @@ from drainer.model.claims import ALL, Claims, Shard, class_of, class_selector
 from drainer.model.codec import JsonRecord, Whole
 from drainer.model.latency import Latency
 from drainer.model.predicate import Predicate
-from drainer.model.priority import ClassStatus, PriorityClasses
+from drainer.model.priority import NO_CLASSES, PriorityClasses
 from drainer.model.progress import Counts, Progress
 from drainer.model.ranges import Range, Ranges, RangeSet, join_ranges, subtract
 from drainer.model.unhandled import Unhandled
@@ -218,7 +218,7 @@ class Account(JsonRecord):
     unhandled: Unhandled = field(default_factory=Unhandled)
     state: StateReference | None = None
     history: tuple[Event, ...] = ()
-    classes: PriorityClasses = field(default_factory=PriorityClasses)
+    classes: PriorityClasses = NO_CLASSES
 
     def watermark(self, partition: int) -> int:
         """Return the offset of a partition that is safe to commit."""
@@ -342,13 +342,6 @@ class Account(JsonRecord):
         """Return the account with no pending sub-messages, and with the counts of all claims in
         the claim "all". The counts of classes have those of their claims, too."""
         others = self.others
-        classes = tuple(
-            replace(
-                each,
-                sub_messages=each.sub_messages + self._class_counts(each.where).without_pending(),
-            )
-            for each in self.classes.each
-        )
         known = {
             number: replace(
                 progress,
@@ -364,27 +357,8 @@ class Account(JsonRecord):
             selector: {n: replace(progress, sub_messages=Counts()) for n, progress in claim.items()}
             for selector, claim in others.items()
         }
-        return replace(
-            self, claims={ALL: known, **emptied}, classes=replace(self.classes, each=classes)
-        )
-
-    def class_statuses(self) -> tuple[ClassStatus, ...]:
-        """Return the progress of the priority classes, as far as the account has it."""
-        return tuple(
-            ClassStatus(
-                each.where,
-                each.sub_messages + self._class_counts(each.where),
-                each.deferred,
-                ended=each.ended,
-                cut=each.cut,
-            )
-            for each in self.classes.each
-        )
-
-    def _class_counts(self, where: str) -> Counts:
-        """Count the sub-messages in the claim of a class."""
-        claim = self.claims.get(class_selector(where), {})
-        return Counts.sum((Counts(), *(each.sub_messages for each in claim.values())))
+        classes = self.classes.with_counts_of(self.claims)
+        return replace(self, claims={ALL: known, **emptied}, classes=classes)
 
     def merge(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from drainer.model.claims import Claims, class_selector
 from drainer.model.codec import JsonRecord, Whole
 from drainer.model.predicate import Predicate
 from drainer.model.progress import Counts
@@ -24,6 +25,30 @@ class PriorityClass(JsonRecord):
     # barrier stands before it, or too many sub-messages wait already.
     cut: bool = False
     sub_messages: Counts = field(default_factory=Counts)
+
+    def counts(self, claims: Claims) -> Counts:
+        """Count the sub-messages that ended passes and the claim of the class have."""
+        claim = claims.get(class_selector(self.where), {})
+        return Counts.sum((self.sub_messages, *(each.sub_messages for each in claim.values())))
+
+
+@dataclass(frozen=True, slots=True)
+class ClassStatus:
+    """Progress of a class that is drained before the rest.
+
+    ``where`` is its expression. ``sub_messages`` counts those of all runs; ``deferred``, ``cut``
+    and ``ended`` are as in ``PriorityClass``. ``left`` estimates how many are still to be drained
+    before the rest, and ``eta_s`` how long that takes. Both are None when that is unknown, or when
+    it is not the turn of this class.
+    """
+
+    where: str
+    sub_messages: Counts
+    deferred: int = 0
+    eta_s: float | None = None
+    ended: str | None = None
+    cut: bool = False
+    left: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +100,19 @@ class PriorityClasses(JsonRecord):
             ),
         )
 
+    def with_counts_of(self, claims: Claims) -> PriorityClasses:
+        """Return the classes with the counts of their claims, without what is pending there."""
+        counted = ((each, each.counts(claims).without_pending()) for each in self.each)
+        return replace(self, each=tuple(replace(one, sub_messages=n) for one, n in counted))
 
-@dataclass(frozen=True, slots=True)
-class ClassStatus:
-    """Progress of a class that is drained before the rest.
+    def statuses(self, claims: Claims) -> tuple[ClassStatus, ...]:
+        """Return the progress of the classes, as far as these claims of an account have it."""
+        return tuple(
+            ClassStatus(
+                each.where, each.counts(claims), each.deferred, ended=each.ended, cut=each.cut
+            )
+            for each in self.each
+        )
 
-    ``where`` is its expression. ``sub_messages`` counts those of all runs; ``deferred``, ``cut``
-    and ``ended`` are as in ``PriorityClass``. ``left`` estimates how many are still to be drained
-    before the rest, and ``eta_s`` how long that takes. Both are None when that is unknown, or when
-    it is not the turn of this class.
-    """
 
-    where: str
-    sub_messages: Counts
-    deferred: int = 0
-    eta_s: float | None = None
-    ended: str | None = None
-    cut: bool = False
-    left: int | None = None
+NO_CLASSES = PriorityClasses()

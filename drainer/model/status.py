@@ -20,6 +20,7 @@ from drainer.model.priority import ClassStatus
 from drainer.model.progress import Counts
 from drainer.model.ranges import Range
 from drainer.model.rate_cap import CapsStatus
+from drainer.model.settings import FailureSettings
 from drainer.model.unhandled import RuleStatus
 from drainer.text.escape import command
 
@@ -114,6 +115,11 @@ class FailureStatus:
     failed_sub_messages: int = merged(sum)
     left_out_letters: int = merged(sum)
     left_out_oldest_ms: int | None = merged(least_of, None)
+
+    @classmethod
+    def of(cls, settings: FailureSettings) -> FailureStatus:
+        """Make the section for settings by which nothing has failed yet."""
+        return cls(dead_letter_topic=settings.dead_letter_topic, rate=settings.rate)
 
 
 @dataclass(frozen=True, slots=True)

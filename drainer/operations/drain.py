@@ -40,6 +40,7 @@ from drainer.model.terms import Terms
 from drainer.operations.engine import LocalContext
 from drainer.operations.examine import added_partitions
 from drainer.operations.group import check_inactive, committed_offsets, live_readers, locked
+from drainer.operations.passes import in_passes
 from drainer.operations.policy import resolve_policy
 from drainer.operations.resume import resumed
 from drainer.operations.start import Prepared
@@ -49,13 +50,6 @@ from drainer.text.escape import printable
 
 if TYPE_CHECKING:
     from drainer.control.server import ControlServer
-from collections.abc import Sequence
-
-from drainer.engine.outcome import final_outcome, may_continue
-from drainer.errors import ClassWaits, Interrupted, Refused, Signalled
-from drainer.model.listed import counted
-from drainer.model.status import CLASS_DONE, CLASS_WAITS
-from drainer.operations.engine import IN_PROCESS, Engine, InProcess
 
 # A function that ends the tasks of a former driver, and returns a function that removes their
 # reports. It raises Refused when the tasks can't be ended.
@@ -81,7 +75,6 @@ class Callbacks:
 
 
 NO_CALLBACKS = Callbacks()
-UNREAD = "the offsets that an earlier run did not read"
 _ELSEWHERE = "Make room there, or name another folder with --plan."
 
 
@@ -130,7 +123,7 @@ def drain(
             committer=_committer(cluster, prepared, lock, runtime, print_line),
             lock=lock,
             read_committed=lambda: committed_offsets(cluster, plan),
-            message_bytes=prepared.action.message_bytes,
+            cap=prepared.action.cap,
             observe=observe,
             print_line=print_line,
             give_up=callbacks.give_up,
@@ -317,122 +310,3 @@ def _recheck(cluster: Cluster, prepared: Prepared) -> None:
                 f" {found[number]} since the preview",
                 hint="Start again to get a new preview.",
             )
-
-
-def in_passes(context: LocalContext, engine: Engine) -> Summary:
-    """Drain each priority class in a pass in this process, and then the rest by ``engine``.
-
-    Each pass begins with the plan on disk, as a resume does. If a pass ends with an error, the
-    drain ends. If the error is only that lanes are parked, the next pass begins, unless --only was
-    given. Raises Refused when the first pass can't begin.
-    """
-    passes: list[Summary] = []
-    try:
-        return _in_passes(context, engine, passes)
-    except (DrainerError, KeyboardInterrupt) as error:
-        if not passes:
-            raise
-        return _stopped(passes, error)
-    finally:
-        context.control.end()
-
-
-def _in_passes(context: LocalContext, engine: Engine, passes: list[Summary]) -> Summary:
-    in_process = engine if isinstance(engine, InProcess) else IN_PROCESS
-    now, unread = context, dict[str, str]()
-    while (where := now.plan.account.classes.next) is not None:
-        # Each pass has a handler of its own, which it opens and closes.
-        handler = context.handler.fresh().configured(context.options)
-        if now.plan.terms.redrive is not None:
-            handler = Extension.REDRIVING.load().redriving(
-                handler, now.plan.terms.redrive, now.cluster.settings
-            )
-        this_pass = replace(now.this_pass, where=where, rest_after_s=engine.start_s)
-        summary = in_process(replace(now, handler=handler, this_pass=this_pass))
-        passes.append(summary)
-        unread[where] = summary.unread
-        stops = summary.cause is not None and now.plan.account.classes.only
-        if stops or not may_continue(summary.cause):
-            return _together(passes)
-        now = _next_pass(now, where, summary)
-        before = [each.last for each in passes]
-        now = replace(
-            now,
-            observe=partial(_observe_all, context.observe, before),
-            # ``given_up`` counts sub-messages of all passes so far.
-            this_pass=replace(now.this_pass, given_up=summary.last.failures.given_up),
-        )
-        classes = now.plan.account.classes
-        if classes.stops:
-            found = _together(passes)
-            progress = replace(found.last.progress, classes=now.plan.account.class_statuses())
-            found = replace(found, last=replace(found.last, progress=progress))
-            if classes.left_over:
-                return _waits(found, unread)
-            return replace(found, status=CLASS_DONE)
-        if context.control.stopped is not None:
-            return _stopped(passes, context.control.stopped)
-    passes.append(engine(now))
-    return _together(passes)
-
-
-def _waits(summary: Summary, unread: Mapping[str, str]) -> Summary:
-    """Return the summary of a drain with --only whose classes are not completely drained.
-
-    ``unread`` describes the offsets that this run did not search, by class.
-    """
-    waiting = []
-    for each in summary.last.progress.classes:
-        what = [f"{counted(each.deferred, 'sub-message')} of {each.where}"] if each.deferred else []
-        if each.cut:
-            what.append(f"all of {each.where} in {unread.get(each.where) or UNREAD}")
-        waiting += what
-    cause = ClassWaits(
-        "--only left out what these wait for, earlier in their lanes or before a barrier:"
-        f" {'; '.join(waiting)}",
-        hint="Resume to drain them in order, with the rest. To drain less, resume with an --only"
-        " that selects all sub-messages of their sub-keys.",
-    )
-    return replace(summary, status=CLASS_WAITS, exit_code=cause.exit_code, cause=cause)
-
-
-def _stopped(passes: Sequence[Summary], error: BaseException) -> Summary:
-    """Return the summary of a drain that stops between two passes, or at the beginning of one.
-
-    Refused becomes Interrupted, because an earlier pass has handled sub-messages.
-    """
-    match error:
-        case KeyboardInterrupt():
-            cause: DrainerError = Signalled("interrupted by SIGINT")
-        case Refused():
-            cause = Interrupted(str(error), hint="Fix that, then resume with the plan.")
-        case DrainerError():
-            cause = error
-        case _:
-            raise error
-    last = _together(passes)
-    status, code, _ = final_outcome(cause, last.messages, last.sub_messages, gave_up=0, lost=False)
-    return replace(last, status=status, exit_code=code, cause=cause)
-
-
-def _next_pass(context: LocalContext, where: str, summary: Summary) -> LocalContext:
-    """Note in the plan that the pass of a class has ended, and return the next pass's context."""
-    loaded, now = context.file.load(), context.runtime.now()
-    (found,) = (each for each in summary.last.progress.classes if each.where == where)
-    account = loaded.plan.account
-    classes = account.classes.with_ended(where, now, found.deferred, cut=found.cut)
-    account = replace(account, generation=loaded.last_generation, classes=classes)
-    plan = OffsetPlan(loaded.plan.terms, account.next_generation(now))
-    context.file.write(plan)
-    return replace(context, plan=plan)
-
-
-def _observe_all(
-    observe: Callable[[Status], None], before: Sequence[Status], status: Status
-) -> None:
-    observe(Status.merge([*before, status]))
-
-
-def _together(passes: Sequence[Summary]) -> Summary:
-    """Merge the summaries of all passes. The last one decides how the drain ended."""
-    return replace(passes[-1], last=Status.merge([each.last for each in passes]))

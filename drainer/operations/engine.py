@@ -14,6 +14,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
 from drainer.kafka.lock import GroupLock
 from drainer.kafka.writer import TopicWriter
+from drainer.model.rate_cap import Cap
 from drainer.model.status import Summary
 from drainer.operations.letters import letter_writers
 from drainer.policy.rate_cap import BrokerCaps
@@ -27,7 +28,7 @@ class LocalContext(DrainContext):
     file: SavedPlan
     lock: GroupLock
     cluster: Cluster
-    message_bytes: float  # The mean size of messages, if it is known.
+    cap: Cap | None  # The cap on reading that the preview shows.
 
 
 class Engine(Protocol):
@@ -57,7 +58,7 @@ class InProcess:
 
     def __call__(self, context: LocalContext) -> Summary:
         plan, running, settings = context.plan, context.running, context.cluster.settings
-        caps = BrokerCaps(plan.terms.limits, context.message_bytes)
+        caps = BrokerCaps(plan.terms.limits, context.cap)
 
         def open_source(dispatcher: Dispatcher, notify: Callable[[], None]) -> Source:
             unfetched = {n: each for n, each in dispatcher.ledgers.items() if not each.complete}

@@ -86,6 +86,8 @@ def resolve_policy(
     for option, expression in failures.expressions:
         with raised_as(BadExpression, about=f"{option}: "):
             Predicate(expression)
+    if redrives and failures.dead_letter_topic is None:
+        failures = replace(failures, dead_letter_topic=topic)
     if not failures.writes_letters:
         # The name of the topic is kept, because an earlier run may have written letters to it.
         return Policy(failures, None)

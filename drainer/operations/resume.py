@@ -101,8 +101,6 @@ def prepare_resume(
         _ensure_same_split(loaded.plan, handler)
     if terms.redrive is not None:
         handler = Extension.REDRIVING.load().redriving(handler, terms.redrive, cluster.settings)
-        topic = terms.failures.dead_letter_topic or terms.topic
-        terms = replace(terms, failures=replace(terms.failures, dead_letter_topic=topic))
     policy = resolve_policy(
         cluster, terms.topic, terms.group, terms.failures, redrives=terms.redrive is not None
     )

@@ -31,7 +31,7 @@ from drainer.model.listed import listed
 from drainer.model.option import Concurrency
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan, OpenTransaction
-from drainer.model.priority import PriorityClasses
+from drainer.model.priority import NO_CLASSES, PriorityClasses
 from drainer.model.progress import Progress
 from drainer.model.rate_cap import CapCurve
 from drainer.model.settings import FailureSettings, LocalSettings
@@ -68,7 +68,7 @@ class Request:
     failures: FailureSettings = field(default_factory=FailureSettings)
     redrive: RedriveSettings | None = None
     limits: CapCurve | None = None  # The rates that the brokers tolerate.
-    classes: PriorityClasses = field(default_factory=PriorityClasses)
+    classes: PriorityClasses = NO_CLASSES
     commits: bool = True  # If it is False, a range is drained again and the group stays as it is.
 
     def configured(self, options: Mapping[str, str] | None) -> Request:

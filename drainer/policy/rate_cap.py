@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from time import monotonic
 
@@ -127,25 +126,20 @@ class BrokerCaps:
     Both are None if the drain has no broker limits.
 
     Args:
-        message_bytes: the mean size of the messages, until some were read.
+        cap: the cap on reading until something was read; None if it is not known yet.
     """
 
-    def __init__(
-        self,
-        curve: CapCurve | None,
-        message_bytes: float,
-        clock: Callable[[], float] = monotonic,
-    ) -> None:
-        self._clock = clock
+    def __init__(self, curve: CapCurve | None, cap: Cap | None) -> None:
         self.reading = self.writing = None
         if curve is not None:
+            message_bytes = 1.0 if cap is None else cap.message_bytes
             self.reading = RateLimiter(curve.reading, message_bytes=message_bytes)
             self.writing = RateLimiter(curve)
 
     def complete_status(self, status: Status, *, over: bool) -> Status:
         """Add the caps to a status. It is the last status of a run if the run is ``over``."""
         found = [
-            None if each is None else each.status(self._clock(), status.timing.elapsed_s, over=over)
+            None if each is None else each.status(monotonic(), status.timing.elapsed_s, over=over)
             for each in (self.reading, self.writing)
         ]
         return replace(status, caps=CapsStatus(*found))

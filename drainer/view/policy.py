@@ -35,7 +35,7 @@ def task_fields(found: OffsetPlan) -> Iterator[Field]:
     yield Field("isolation", found.terms.isolation)
     if found.terms.redrive:
         yield redrive_field(found.terms.redrive)
-    yield from priority.fields_before(found.account.classes)
+    yield from priority.fields_before(found.account)
     yield from policy_fields(found.terms.failures)
     yield from skip_fields(found.terms.failures.skip)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from drainer.model.account import clock
-from drainer.model.priority import ClassStatus, PriorityClasses
+from drainer.model.account import Account, clock
+from drainer.model.priority import ClassStatus
 from drainer.model.status import ProgressStatus
 from drainer.text.escape import shorten
 from drainer.view import figures
@@ -15,8 +15,9 @@ from drainer.view.page import Field
 WHERE_SHOWN, WHERE_SHOWN_LIVE = 60, 40  # At most this many characters of an expression are shown.
 
 
-def fields_before(classes: PriorityClasses) -> Iterator[Field]:
+def fields_before(account: Account) -> Iterator[Field]:
     """Yield a field for each class that goes first, for the preview and the plan."""
+    classes = account.classes
     for number, each in enumerate(classes.each):
         drained = "" if each.ended is None else f"drained at {clock(each.ended)}"
         if drained and each.deferred:

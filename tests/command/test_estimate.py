@@ -38,7 +38,7 @@ def test_each_order_has_its_limit_and_its_serial_time(command: Command) -> None:
     assert serial["serial_s"] == pytest.approx(10, rel=0.2)
     least_s, most_s = found["range_s"]
     assert 0 < least_s <= parallel["seconds"] <= most_s
-    assert any("how long `handle` computes is unknown" in note for note in found["notes"])
+    assert any("the processor time of `handle` is unknown" in note for note in found["notes"])
     assert [row["concurrency"] for row in found["table"]] == [5, 10, 25, 50, 100, 250, 500]
     assert found["table"][0]["seconds"] > found["table"][3]["seconds"]
     assert command.left_behind == []  # no plan

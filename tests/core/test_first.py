@@ -14,7 +14,8 @@ from core.messages import message_at, sub_of, take_all
 from drainer.core.first import KeyBloom, PriorityDispatcher
 from drainer.core.other_claims import ClassMap
 from drainer.errors import PlanRefused
-from drainer.insight.sample_split import PassDivider
+from drainer.insight.first import PassDivider
+from drainer.insight.workload import Keys, Workload
 from drainer.message import Unsplit
 from drainer.model.account import Account
 from drainer.model.claims import ALL, class_selector
@@ -210,4 +211,6 @@ def test_an_estimate_counts_sub_messages_of_a_class_that_wait_for_the_rest() -> 
             sub.message, sub.index = message, index
         first, _rest = divider.divide(0, subs, 10.0)
         assert [sub.key for sub in first] == (["c1"] if specs == ["a", "c1"] else [])
-    assert divider.deferred == [20.0]  # c2 behind the one that waits for a, and c3 behind a barrier
+    workload = Workload([], Keys())
+    (found,) = divider.divided([workload, workload], 3).classes
+    assert found.deferred == 20  # c2 behind the one that waits for a, and c3 behind a barrier

@@ -36,8 +36,8 @@ from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from drainer.model.status import Status, Summary
-from drainer.operations.drain import in_passes
 from drainer.operations.engine import InProcess
+from drainer.operations.passes import in_passes
 from drainer.policy.failures import Totals
 from drainer.store.plan_file import PlanFile
 from fake_kafka import FakeCluster, FakeKafka, FakeLock, FakeSource, Log, Record

@@ -9,12 +9,11 @@ from core.messages import message_at
 from drainer.insight.bounds import CONCURRENCY, CPU, LANE, Costs, Forecast, Setting
 from drainer.insight.distribution import Distribution
 from drainer.insight.estimate import (
-    ClassForecast,
     DeadlineVerdict,
     Estimate,
-    FirstForecast,
     Question,
 )
+from drainer.insight.first import ClassForecast, FirstForecast
 from drainer.insight.measurement import Measured
 from drainer.insight.retention import Expiry
 from drainer.insight.sample_split import Skipped

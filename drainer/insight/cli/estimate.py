@@ -11,10 +11,8 @@ from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.cli.draining import request_of
 from drainer.cli.options import (
     LATENCY,
-    BacklogOptions,
+    DrainOptions,
     Limits,
-    PayloadOptions,
-    PriorityOptions,
 )
 from drainer.engine.preview import Preview
 from drainer.errors import EXIT_DONE, Refused, UsageError
@@ -41,7 +39,7 @@ from drainer.view.preview import preview_page
 from drainer.view.terminal import Terminal
 
 ASSUMED, ASSUMED_SOURCE = "10ms", "assumed"  # A dry run without a latency assumes this one.
-NAME_WIDTH = 60  # A rule or a class is cut to this many characters.
+NAME_WIDTH = 60  # A rule is cut to this many characters.
 _BINDING = {
     bounds.CONCURRENCY: (
         "concurrency: more at once is faster, as long as the downstream tolerates it"
@@ -59,9 +57,7 @@ _BINDING = {
 
 @command
 def estimate(
-    backlog: BacklogOptions,
-    payload: PayloadOptions,
-    priority: PriorityOptions,
+    what: DrainOptions,
     kafka: ConnectionOptions,
     latency: Annotated[str | None, replace(LATENCY, basic=True)],
     running: Annotated[
@@ -88,15 +84,14 @@ def estimate(
         )
     question = question_of(latency, running)
     settings = kafka.settings()
-    handler = payload.load(backlog.handler, settings.extras)
-    request = request_of(backlog, handler, priority, kafka, failures, limits, None)
+    request = request_of(what, settings.extras, kafka, failures, limits, None)
     request = request.configured(running.options)
     with connect(settings) as cluster:
         frozen = backlog_of(cluster, request)
         found = make_estimate(cluster, frozen, request, question, terminal.print_line)
     head = {"status": "estimated", "exit_code": EXIT_DONE}
-    what = {"topic": request.topic, "group": request.group}
-    terminal.data({**head, **what, "estimate": found.as_json()})
+    of = {"topic": request.topic, "group": request.group}
+    terminal.data({**head, **of, "estimate": found.as_json()})
     terminal.present(estimate_page(found))
 
 
@@ -167,7 +162,10 @@ def estimate_page(found: Estimate) -> Page:
                 Field("limited by", binding(found, found.requested)),
                 _skipped(found.measured),
             ),
-            section("Priority classes", _first(found)),
+            section(
+                "Priority classes",
+                found.first.table(found.requested, found.workload) if found.first else None,
+            ),
             section("By order", _orders(found)),
             section("By concurrency", _table(found)),
             section("Basis", _grounds(found)),
@@ -176,28 +174,6 @@ def estimate_page(found: Estimate) -> Page:
         warnings=tuple(warnings),
         data={"estimate": found.as_json()},
     )
-
-
-def _first(estimate: Estimate) -> Table | None:
-    """Make a table of when each class will be drained, and when all with and without classes."""
-    found = estimate.first
-    if found is None:
-        return None
-    about = "" if estimate.workload.whole else "~"
-    count, duration = figures.count, figures.duration
-    rows = []
-    for each in found.classes:
-        where, first = shorten(each.where, NAME_WIDTH), f"{about}{count(each.sub_messages)}"
-        if each.deferred:
-            first += f" of {about}{count(each.sub_messages + each.deferred)} first"
-        rows.append((f"  {where}", first, duration(each.seconds)))
-        if each.deferred:
-            waiting = f"{about}{count(each.deferred)}"
-            rows.append(("    waiting for the rest", waiting, duration(found.seconds)))
-    total = f"{about}{count(estimate.workload.sub_messages)}"
-    rows.append(("  all", total, duration(found.seconds)))
-    rows.append(("  all, in one pass", total, duration(estimate.requested.seconds)))
-    return Table((Column(""), "sub-messages", "drained after"), tuple(rows), shown=len(rows))
 
 
 def _skipped(measured: Measured) -> Field | None:

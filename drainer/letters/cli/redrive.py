@@ -20,7 +20,6 @@ from drainer.letters.cli.options import (
 )
 from drainer.letters.redrive import default_group, prepare_redrive
 from drainer.model.option import Option, number
-from drainer.model.priority import PriorityClasses
 from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings, OnFailure
 from drainer.model.terms import LetterFilter
 from drainer.operations.start import Request
@@ -91,7 +90,7 @@ def redrive(
             client_config=kafka.client_config,
             failures=failures,
             limits=limits,
-            classes=priority.over() or PriorityClasses(),
+            classes=priority.over(),
         ).configured(running.options)
         meant = destination.settings(letters, max_redrives, where)
         with connect(settings) as cluster:

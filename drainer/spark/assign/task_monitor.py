@@ -131,9 +131,8 @@ class TaskMonitor(MetricsSampler):
 
     def failures(self, settings: FailureSettings) -> FailureStatus:
         """Return the failures of all tasks in this run. ``settings`` are those of the tasks."""
-        topic, (before, *now) = settings.dead_letter_topic, self._ever
-        base = FailureStatus(dead_letter_topic=topic, rate=settings.rate)
-        return merge(base, [each.failures for each in now], [before.failures])
+        before, *now = self._ever
+        return merge(FailureStatus.of(settings), [each.failures for each in now], [before.failures])
 
     @property
     def given_up(self) -> int:
