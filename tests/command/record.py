@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from itertools import chain
 from math import inf
 from pathlib import Path
 
@@ -21,7 +22,7 @@ Place = tuple[int, int, int]  # partition, offset, index
 class Line:
     """One line of the record. ``keys`` is None for a barrier; ``at_s`` is the monotonic clock.
 
-    ``mark`` is ``begun``, ``done`` or ``failed``.
+    ``mark`` is ``begun``, ``done`` or ``failed``; or ``open``, ``split`` or ``close``, of no place.
     """
 
     mark: str
@@ -39,10 +40,19 @@ class Record:
 
     path: Path
 
-    def lines(self) -> list[Line]:
+    def whole(self) -> list[Line]:
+        """All lines, those of the handlers' own lives too."""
         if not self.path.exists():
             return []
         return [line for text in self.path.read_text().splitlines() for line in _lines(text)]
+
+    def lines(self) -> list[Line]:
+        """The lines of calls."""
+        return [line for line in self.whole() if line.place]
+
+    def pids(self, mark: str) -> list[int]:
+        """The processes of the lines with a mark."""
+        return [line.pid for line in self.whole() if line.mark == mark]
 
     def begun(self) -> list[Place]:
         return [line.place for line in self.lines() if line.mark == "begun"]
@@ -75,12 +85,18 @@ class Record:
         """Law 1: per sub-key in (offset, index) order and never two at once, barriers alone.
 
         What is repeated after a crash may go back, but only then: in each process the order is
-        whole, and what is new to all of them comes in order. One that failed may come again, before
-        all others of its sub-keys.
+        whole from one opening of a handler to the next, and what is new to all of them comes in
+        order. One that failed may come again, before all others of its sub-keys.
         """
         lines = self.lines()
-        for pid in {line.pid for line in lines}:
-            _check_run([line for line in lines if line.pid == pid])
+        runs: dict[int, list[list[Line]]] = defaultdict(lambda: [[]])
+        for line in self.whole():
+            if line.mark == "open":
+                runs[line.pid].append([])
+            elif line.place:
+                runs[line.pid][-1].append(line)
+        for run in chain.from_iterable(runs.values()):
+            _check_run(run)
         _check_beside(lines)
         seen: set[Place] = set()
         first = []

@@ -29,7 +29,7 @@ CONCURRENCY = 20
 def test_lanes_that_a_stop_leaves_are_not_parked(story: Story) -> None:
     story.fill([[f"k{number}", f"j{number}"] for number in range(100)])
     with trouble(story, interrupt(1), after=20):
-        stopped = story.run(concurrency=2, wait_ms="100")  # a stop may take seconds to arrive
+        stopped = story.run(concurrency=2, pause_ms="100")  # a stop may take seconds to arrive
 
     assert stopped.sub_messages.pending
     assert (stopped.parked.total, stopped.last.failures.parked_lanes) == (0, 0)
@@ -50,7 +50,7 @@ def test_a_wave_that_was_read_while_the_drain_is_paused_is_handled_afterwards(st
         eventually(paused, "the drain can be paused")
         try:
             eventually(lambda: any(map(waves, story.statuses)), "the wave is read")
-            assert story.places("begin") == []
+            assert story.record.begun() == []
         finally:
             client.request(plan, Unpause())
 
@@ -82,11 +82,11 @@ def test_a_stop_before_anything_is_handled_leaves_nothing(
     with trouble(story, interrupt(1), on=met, after=1), suppress(Interrupted):
         story.run(concurrency=CONCURRENCY, open_s=open_s, split_s=split_s)
 
-    assert story.places("begin") == []
+    assert story.record.begun() == []
     if not Session(spark).is_remote:
         tracker = spark.sparkContext.statusTracker()
         eventually(lambda: not tracker.getActiveJobsIds(), "all jobs end")
-    opened = [line["pid"] for line in story.lines if line["what"] == "open"]
+    opened = story.record.pids("open")
     eventually(lambda: not any(is_open(story, pid) for pid in opened), "no handler stays open")
     assert states(story.folder) == []
     ensure_let_go()
@@ -94,5 +94,5 @@ def test_a_stop_before_anything_is_handled_leaves_nothing(
 
 def is_open(story: Story, pid: int) -> bool:
     """Return whether a process is alive and has not closed its handler."""
-    whats = [line["what"] for line in story.lines if line["pid"] == pid]
-    return Path(f"/proc/{pid}").exists() and whats.count("open") > whats.count("close")
+    opened, closed = story.record.pids("open"), story.record.pids("close")
+    return Path(f"/proc/{pid}").exists() and opened.count(pid) > closed.count(pid)

@@ -1,22 +1,34 @@
-"""A session has the settings that drainer's laws depend on, or it is refused."""
+"""A session has the settings that drainer's laws depend on, or it is refused. A drain leaves one
+that a notebook has already as it was. Each row goes to the task of its number."""
 
 from __future__ import annotations
 
+import logging
+import os
+import runpy
+import signal
 import socket
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from drainer.errors import Refused, UsageError
-from drainer.spark import driver, spark_session
+import drainer.spark
+from drainer.errors import PlanRefused, Refused, Signalled, UsageError
+from drainer.model.status import Status
+from drainer.spark import api, driver, spark_session
+from drainer.spark.session.session import Session
 from drainer.spark.session.settings import SessionSettings, SparkSettings
 from drainer.spark.session.start import drain_session, session_on
-from spark.connect import local
-from spark.story import Story
+from drainer.view.terminal import Terminal
+from spark.connect import classic, local
+from spark.story import HANDLER, Story
 from spark.trouble import slots_taken
 
 
@@ -81,14 +93,18 @@ def test_slots_that_other_jobs_have_are_waited_for_and_that_is_reported(
             super().append(text)
             leave()
 
-    story.fill([["a"], ["b"]])
+    story.handler = f"{HANDLER}:Whole"
+    story.fill([["a"]] * 2, [["b"]] * 5)
     story.printed = Printed()
     monkeypatch.setattr(driver, "ANSWER_S", 0.2)
 
     with slots_taken(spark, tmp_path) as leave:
         summary = story.run()
 
-    assert summary.exit_code == 0
+    story.ensure_done(summary)
+    assert story.committed == {0: 2, 1: 5}, (
+        "messages that are not split are those of their partition"
+    )
     assert story.printed == [driver.NOT_BEGUN]
 
 
@@ -106,3 +122,164 @@ def test_a_setting_that_is_taken_for_the_number_of_slots_is_named(spark: SparkSe
     (line,) = lines
     assert "200" in line
     assert "drainer.tasks" in line
+
+
+@pytest.mark.parametrize("version", [(4, 0), (4, 1)])
+@pytest.mark.parametrize("tasks", [3, pytest.param(24, marks=pytest.mark.long)])
+def test_a_row_is_in_the_partition_whose_number_it_has(
+    spark: SparkSession, tasks: int, version: tuple[int, int]
+) -> None:
+    rows = spark.range(0, 2 * tasks, 1, 2).selectExpr("id", f"int(id % {tasks}) AS task")
+
+    def partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        for batch in batches:
+            number = pa.array([context.partitionId()] * batch.num_rows, pa.int32())
+            yield pa.RecordBatch.from_arrays([batch.column(1), number], ["task", "found"])
+
+    session = Session(spark)
+    session.version = version
+    with session.draining():
+        placed = session.placed(rows, tasks, "task").mapInArrow(partition, "task int, found int")
+        found = placed.collect()
+
+    assert len(found) == 2 * tasks
+    assert [row.task for row in found] == [row.found for row in found]
+
+
+def test_settings_of_a_session_are_changed_until_its_last_drain_ends(spark: SparkSession) -> None:
+    def settings() -> list[str | None]:
+        names = ("adaptive.enabled", "execution.arrow.maxRecordsPerBatch")
+        return [spark.conf.get(f"spark.sql.{name}") for name in names]
+
+    before = settings()
+    first, second = Session(spark).draining(), Session(spark).draining()
+    with second:
+        with first:
+            assert settings() == ["false", "64"]
+        assert settings() == ["false", "64"]
+    assert settings() == before != ["false", "64"]
+
+
+class Interrupting:
+    """A view at which a person presses Ctrl-C as soon as something is done."""
+
+    interrupted = False
+
+    def __enter__(self) -> Interrupting:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def update(self, status: Status) -> None:
+        if status.progress.sub_messages.done and not self.interrupted:
+            self.interrupted = True
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+def drained_by(
+    spark: SparkSession, story: Story, pause_ms: str = "0", **changes: Any
+) -> drainer.spark.Drained:
+    settings: dict[str, Any] = {
+        "topic": story.topic,
+        "group": story.group,
+        "handler": story.handler,
+        "plan": story.plan_path,
+        "conf": {"drainer.state": story.state},
+        "client": {"bootstrap.servers": story.settings.bootstrap_servers},
+        "from_": "earliest",
+        "options": {"record": str(story.record.path), "pause_ms": pause_ms},
+    }
+    return drainer.spark.drain(spark, **(settings | changes))
+
+
+def everything_global(spark: SparkSession) -> dict[str, Any]:
+    found = {
+        "sql": sorted((row.key, row.value) for row in spark.sql("SET").collect()),
+        "tags": spark.getTags(),
+        "environment": dict(os.environ),
+        "signals": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)],
+        "filters": list(logging.getLogger().filters),
+    }
+    if Session(spark).is_remote:
+        return found
+    context = spark.sparkContext
+    conf = sorted(context.getConf().getAll())
+    job = context.getLocalProperty("spark.job.description")
+    return {**found, "conf": conf, "job": job, "files": list(context.listFiles)}
+
+
+def test_a_drain_on_a_session_that_is_there_leaves_it_as_it_was_and_can_be_interrupted(
+    spark: SparkSession, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.fill([[f"k{number % 7}", f"j{number}"] for number in range(100)])
+
+    # Like a class that the notebook defines, no executor can import this one.
+    recorder = runpy.run_path(str(HANDLER), run_name="__main__")["OnTheLoop"]
+
+    def drain(pause_ms: str = "0", **changes: Any) -> drainer.spark.Drained:
+        return drained_by(spark, story, pause_ms, handler=recorder, concurrency=2, **changes)
+
+    before = everything_global(spark)
+    with monkeypatch.context() as patched:
+        patched.setattr(api, "progress_view", lambda _: Interrupting())
+        with pytest.raises(Signalled, match="SIGINT"):
+            drain("100")  # A stop may take a second to reach the tasks.
+    assert 0 < len(story.record.done()) < 200
+
+    with pytest.raises(PlanRefused, match="another drain") as raised:
+        drain(group="another")
+    assert raised.value.__notes__ == ["hint: Name another file."]
+    with pytest.raises(PlanRefused, match="another drain"):
+        drain(commit=False)
+
+    drained = drain()
+
+    assert drained.summary.exit_code == 0
+    story.ensure_all()
+    assert story.repeated == 0
+    (partition,) = drained.partitions().collect()
+    assert partition.asDict() == {
+        **{"partition": 0, "start": 0, "end": 100, "watermark": 100, "committed": 100},
+        "to_go": 0,
+    }
+    assert {row.of: row.done for row in drained.counts().collect()} == {
+        "messages": 100,
+        "sub_messages": 200,
+    }
+    assert drained.failures().count() == 0
+    assert everything_global(spark) == before
+
+
+@classic
+def test_a_session_that_no_drain_can_have_is_refused(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark.conf, "get", lambda *_: "true")
+    with pytest.raises(UsageError, match="handle everything twice"):
+        Session.of(spark)
+
+    def stopped(*_: str) -> str:
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(spark.conf, "get", stopped)
+    with pytest.raises(Refused, match="has stopped"):
+        Session.of(spark)
+
+
+def test_a_drain_that_waits_for_slots_can_be_interrupted(
+    spark: SparkSession, story: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: Terminal, line: str) -> None:
+        if line == driver.NOT_BEGUN:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    story.fill([["a"]])
+    monkeypatch.setattr(driver, "ANSWER_S", 0.2)
+    monkeypatch.setattr(Terminal, "print_line", interrupt)
+
+    with slots_taken(spark, tmp_path), pytest.raises(Signalled, match="SIGINT"):
+        drained_by(spark, story)
+
+    assert story.record.whole() == []

@@ -13,9 +13,10 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from command.record import Place
 from drainer.kafka.cluster import Cluster
 from kafka.topic import eventually
-from spark.story import Place, Story
+from spark.story import Story
 
 LOOK_S = 0.02
 
@@ -51,7 +52,7 @@ def slots_taken(spark: SparkSession, folder: Path) -> Iterator[Callable[[], obje
 
 @contextmanager
 def trouble(
-    story: Story, act: Callable[[int], None], *, on: str = "end", after: int = 300
+    story: Story, act: Callable[[int], None], *, on: str = "done", after: int = 300
 ) -> Iterator[list[int]]:
     """Call ``act`` once the handlers of a drain have written so many lines of the kind ``on``.
 
@@ -61,15 +62,15 @@ def trouble(
     over = threading.Event()
     victims: list[int] = []
     failures: list[BaseException] = []
-    commits: list[tuple[int, dict[int, int | None]]] = []  # The time, and the offsets then.
+    commits: list[tuple[float, dict[int, int | None]]] = []  # The time, and the offsets then.
 
     def watch() -> None:
         try:
             with Cluster.connect(story.settings) as cluster:
                 while not over.wait(LOOK_S):
                     found = cluster.committed(story.group, story.topic, tuple(story.messages))
-                    commits.append((time.monotonic_ns(), found))
-                    wrote = [line["pid"] for line in story.lines if line["what"] == on]
+                    commits.append((time.monotonic(), found))
+                    wrote = story.record.pids(on)
                     if not victims and len(wrote) >= after:
                         victims.append(wrote[-1])
                         act(victims[0])
@@ -89,12 +90,12 @@ def trouble(
     _ensure_commits(story, commits)
 
 
-def _ensure_commits(story: Story, commits: list[tuple[int, dict[int, int | None]]]) -> None:
+def _ensure_commits(story: Story, commits: list[tuple[float, dict[int, int | None]]]) -> None:
     """Ensure that the group's offset never was behind a message that was unfinished."""
-    ended: dict[Place, int] = {}
-    for line in story.lines:
-        if line["what"] == "end":
-            ended.setdefault(tuple(line["place"]), line["at"])
+    ended: dict[Place, float] = {}
+    for line in story.record.lines():
+        if line.mark == "done":
+            ended.setdefault(line.place, line.at_s)
     for at, offsets in commits:
         for place in story.everything:
             if place[1] < (offsets.get(place[0]) or 0):
