@@ -7,16 +7,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
+from drainer.kafka.cluster import Cluster
 from kafka.topic import eventually
 
 SMALL = ("--messages", "60", "--concurrency", "1000")  # three rounds of updates
 
 
 @pytest.mark.long
-def test_the_demo_is_interrupted_resumed_and_verified(bootstrap: str, tmp_path: Path) -> None:
-    words = ("demo", "-b", bootstrap, *SMALL)
+def test_the_demo_is_interrupted_resumed_and_verified(cluster: Cluster, tmp_path: Path) -> None:
+    words = ("demo", "-b", cluster.settings.bootstrap_servers, *SMALL)
 
     done = subprocess.run(
         [sys.executable, "-m", "drainer", *words],
@@ -41,10 +41,7 @@ def test_the_demo_is_interrupted_resumed_and_verified(bootstrap: str, tmp_path: 
     ):
         assert part in done.stdout + done.stderr
     assert not [*tmp_path.iterdir()]
-    admin = AdminClient({"bootstrap.servers": bootstrap})
     eventually(
-        lambda: (
-            not any(name.startswith("drainer-demo") for name in admin.list_topics(timeout=5).topics)
-        ),
+        lambda: not any(name.startswith("drainer-demo") for name in cluster.topic_names()),
         "the demo's topic is gone",
     )

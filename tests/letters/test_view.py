@@ -1,19 +1,25 @@
+"""Dead letters as a person sees them: one, and the overview of many."""
+
 from __future__ import annotations
 
 import json
 from typing import Any
 
+import orjson
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from core.letters import Sample, as_record, there_and_back
+from core.letters import TIME, Sample, as_record, mutated_letters, there_and_back
 from drainer.letters.cli.dead import letter_page, overview_page
 from drainer.letters.overview import Overview, overview_of, whole_letter_as_json
 from drainer.letters.reading import decode_letter
 from drainer.letters.receipts import RedriveProgress
 from drainer.loading.loader import load_decoding
-from drainer.message import Barrier, SubMessage
-from drainer.model.terms import LetterFilter, PayloadSettings
+from drainer.message import Barrier, Message, SubMessage
+from drainer.model.terms import LetterFilter, PayloadSettings, RedriveSettings
 from drainer.policy.dead_letter import read_letter
+from drainer.policy.redrive import Redriven, split_letter
 from drainer.text.escape import json_text
 from payloads.registry import AT, Serialisers, running
 from view import samples
@@ -21,9 +27,9 @@ from view import samples
 NONE = RedriveProgress("drainer.redrive.orders.dead", {})
 
 
-def overview(*given: Sample) -> Overview:
+def overview(*given: Sample, limit: int = 20) -> Overview:
     records = [(as_record(sample.letter(), offset), False) for offset, sample in enumerate(given)]
-    return overview_of("orders.dead", records, LetterFilter(), 20)
+    return overview_of("orders.dead", records, LetterFilter(), limit)
 
 
 def shown(sample: Sample) -> str:
@@ -130,3 +136,48 @@ def test_the_first_line_counts_how_many_are_outstanding(
     lines = out.getvalue().splitlines()
     assert lines[:2] == [headline, "redriven: as recorded by group it"]
     assert ("attempts  redriven" in out.getvalue()) == all_
+
+
+def at(second: int) -> str:
+    return TIME.replace(":12.", f":{second:02}.")
+
+
+def test_letters_are_counted_by_error_reason_and_sub_key() -> None:
+    errors = [ValueError("a"), ValueError("b"), TimeoutError()]
+    found = overview(
+        *(Sample(f"doc-{n % 2}", error=errors[n % 3]) for n in range(9)),
+        Sample("doc-0", error=None, reason="limit", handler="other"),
+    )
+    assert (found.letters, found.matching, found.foreign) == (10, 10, 0)
+    assert found.counts == {
+        "error": {"ValueError": 6, "TimeoutError": 3, "no error": 1},
+        "reason": {"failed": 9, "limit": 1},
+        "sub_key": {"doc-0": 6, "doc-1": 4},
+    }
+
+
+def test_the_newest_are_kept_newest_first_without_their_payload() -> None:
+    found = overview(*(Sample(payload={"n": n}, time=at(n * 7 % 10)) for n in range(10)), limit=3)
+    assert [letter.time for letter, _ in found.newest] == [at(9), at(8), at(7)]
+    assert {letter.payload for letter, _ in found.newest} == {None}
+    assert overview(*[Sample()] * 3, limit=0).newest == ()
+
+
+@settings(max_examples=settings().max_examples // 3)
+@given(st.lists(mutated_letters(), max_size=30))
+def test_no_record_breaks_the_list_or_the_redrive_of_the_others(records: list[Message]) -> None:
+    read = [*records, as_record(Sample().letter())]
+    for offset, each in enumerate(read):
+        each.offset = offset
+    found = overview_of("the.dead", ((each, False) for each in read), LetterFilter(), 1000)
+    subs = [sub for message in read for sub in split_letter(RedriveSettings(), message)]
+    orjson.dumps(found.as_json())
+    assert found.letters >= sum(isinstance(sub, Redriven) for sub in subs) >= 1
+
+
+def test_memory_does_not_grow_with_the_sub_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drainer.letters.overview.TALLIED", 10)
+    keys = [*(f"doc-{n}" for n in range(100)), *["hot"] * 30, *(f"doc-{n}" for n in range(50, 60))]
+    found = dict(overview(*map(Sample, keys)).counts["sub_key"])
+    assert found.pop("hot") == 30
+    assert set(found.values()) == {1}, "those that came again had been forgotten"

@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from drainer import sandbox
 from drainer.errors import SandboxRefused
@@ -18,6 +15,7 @@ from drainer.payloads.formats import registry_decoder
 from drainer.sandbox import registry as schema_registry
 from drainer.split.decoding import Undecodable
 from drainer.text.raw_json import meaning
+from kafka.topic import Topic
 from payloads.registry import AT, Serialisers
 
 
@@ -54,15 +52,10 @@ def test_records_of_a_real_registry_are_drained(tmp_path: Path) -> None:
         with pytest.raises(Undecodable, match="schema 99 is not in the registry"):
             registry_decoder("avro", False, url, {})(b"\0\0\0\0\x63", [], "orders")
 
-        admin = AdminClient({"bootstrap.servers": state.bootstrap_servers})
-        admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
-        producer = Producer({"bootstrap.servers": state.bootstrap_servers})
-        for value in values:
-            producer.produce("orders", value)
+        Topic(state.bootstrap_servers, "orders").produce(values)
         words = ["run", "-b", state.bootstrap_servers, "--topic", "orders", "--group", "g"]
         words += ["--from", "earliest", "--handler", "print", "--yes", "--value-format", "avro"]
         words += ["--split-key", "id", "--registry", url]
-        assert producer.flush(30) == 0
         done = subprocess.run(
             [sys.executable, "-m", "drainer", *words],
             capture_output=True,

@@ -1,4 +1,5 @@
-"""A person's sandbox: up, looked at, killed, up again, down; and what it refuses to touch."""
+"""A person's sandbox: up, looked at, killed, up again, down; what it refuses to touch; and that its
+broker starts or is refused with a reason, and never outlives its owner."""
 
 from __future__ import annotations
 
@@ -6,21 +7,24 @@ import json
 import os
 import pwd
 import signal
+import socket
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from drainer import sandbox
 from drainer.errors import SandboxRefused
 from drainer.host.process import ProcessMark
+from drainer.sandbox.broker import server_properties
+from drainer.sandbox.ports import HOST, BrokerPorts
 from drainer.sandbox.sandbox import down_command, find, folder_of
+from kafka.topic import Topic
 from privileges import for_root
+from scenarios.brokers import Broker
 
 TIMEOUT_S = 30
 
@@ -48,27 +52,6 @@ def _leave(folder: Path, *, process: dict[str, object] | None) -> None:
     (folder / "sandbox.json").write_text(json.dumps(state))
 
 
-def _produce(bootstrap_servers: str, topic: str, count: int) -> None:
-    settings: dict[str, str | int | float | bool] = {
-        "bootstrap.servers": bootstrap_servers,
-        "log_level": "0",
-    }
-    admin = AdminClient(settings)
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(TIMEOUT_S)
-    producer = Producer(settings)
-    for number in range(count):
-        producer.produce(topic, value=str(number).encode())
-    assert producer.flush(TIMEOUT_S) == 0
-
-
-def _end(bootstrap_servers: str, topic: str) -> int:
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "looks"})
-    try:
-        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=TIMEOUT_S)[1])
-    finally:
-        consumer.close()
-
-
 @pytest.mark.long
 @pytest.mark.usefixtures("kafka_installed")
 def test_a_sandbox_goes_up_and_down_without_a_trace(folder: Path) -> None:
@@ -93,7 +76,8 @@ def test_a_sandbox_goes_up_and_down_without_a_trace(folder: Path) -> None:
 @pytest.mark.usefixtures("kafka_installed")
 def test_a_killed_sandbox_comes_up_again_with_its_data(folder: Path) -> None:
     started = _up(folder)
-    _produce(started.bootstrap_servers, "kept", 100)
+    topic = Topic(started.bootstrap_servers, "kept")
+    topic.produce(map(str, range(100)))
     process = started.process
     assert process is not None
     os.kill(process.pid, signal.SIGKILL)
@@ -104,7 +88,7 @@ def test_a_killed_sandbox_comes_up_again_with_its_data(folder: Path) -> None:
     revived = _up(folder)
     assert revived.running
     assert revived.ports == started.ports
-    assert _end(revived.bootstrap_servers, "kept") == 100
+    assert len(topic.read_all(100)) == 100
 
 
 def test_up_without_java_is_refused_and_leaves_nothing(
@@ -206,3 +190,56 @@ def test_the_command_that_removes_a_sandbox_names_its_folder(
     assert folder_of(None) == folder
     assert down_command(usual) == "drainer sandbox down"
     assert down_command(folder) == f"drainer sandbox down --folder '{folder}'"
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("kafka_installed")
+def test_a_setting_that_the_broker_rejects_is_quoted_from_its_log(tmp_path: Path) -> None:
+    own = Broker(tmp_path, properties={"num.io.threads": "many"}, die_with_parent=True)
+    with pytest.raises(SandboxRefused, match=r"num\.io\.threads"):
+        own.start()
+    assert not own.running
+
+
+@pytest.mark.usefixtures("kafka_installed")
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    ports = BrokerPorts.free()
+    refused = pytest.raises(SandboxRefused, match=f"another process uses port {ports.client} ")
+    with socket.create_server((HOST, ports.client)), refused:
+        Broker(tmp_path, ports=ports).start()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals a child whose parent died")
+@pytest.mark.usefixtures("kafka_installed")
+def test_a_broker_bound_to_its_parent_ends_when_that_is_killed(tmp_path: Path) -> None:
+    script = (
+        "import pathlib, sys, scenarios.brokers as s;"
+        "b = s.Broker(pathlib.Path(sys.argv[1]), die_with_parent=True); b.launch();"
+        "print(b.mark.pid, flush=True); sys.stdin.read()"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with parent:
+        assert parent.stdout is not None
+        mark = ProcessMark.of(int(parent.stdout.readline()))
+        assert mark is not None
+        parent.kill()
+    assert mark.wait(TIMEOUT_S)
+
+
+def test_properties_of_the_caller_have_the_last_word(tmp_path: Path) -> None:
+    text = server_properties(
+        tmp_path / "back\\slash",
+        BrokerPorts(client=1, controller=2),
+        {"offsets.topic.num.partitions": "7", "note": " ü"},
+    )
+    lines = text.splitlines()
+    assert "offsets.topic.num.partitions=7" in lines
+    assert "offsets.topic.num.partitions=5" not in lines
+    assert "note=\\ \\u00fc" in lines
+    assert any(line.endswith("back\\\\slash") for line in lines if line.startswith("log.dirs="))

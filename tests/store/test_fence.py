@@ -421,6 +421,7 @@ def by(number: int, path: Path) -> list[tuple[int, int, int]]:
     return [row for row in begun(path) if row[0] == number]
 
 
+@pytest.mark.long
 def test_a_task_that_stood_still_begins_nothing_after_another_took_over(
     task: Start, tmp_path: Path
 ) -> None:

@@ -1,4 +1,5 @@
-"""A plan in an object store: written over what its writer knows, and over nothing else."""
+"""A plan in an object store: written over what its writer knows, and over nothing else; what of a
+state's URI it keeps, and what of a plan is trusted."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from drainer.errors import LockLost, PlanNotWritten, PlanRefused, StateRefused, 
 from drainer.spark.state import stored_plan
 from drainer.spark.state.bucket import Bucket
 from drainer.spark.state.stored_plan import StoredPlan
+from drainer.store.place import uri_to_keep, uri_to_open
 from drainer.store.plan_file import plan_at
 from store.plans import PLAN
 
@@ -84,9 +86,7 @@ def test_a_write_replaces_only_what_its_writer_read_or_wrote(steps: list[tuple[i
         store = use(patched)
         StoredPlan(URI).write(PLAN)
         processes = [StoredPlan(URI), StoredPlan(URI)]
-        for each in processes:
-            each.load()
-        newest, knowing = PLAN, {0, 1}  # the plan there, and who read or wrote it
+        newest, knowing = PLAN, set[int]()  # the plan there, and who read or wrote it
         for generation, (number, step) in enumerate(steps, start=100):
             plan = changed(PLAN, generation=generation)
             if step == "load":
@@ -107,13 +107,6 @@ def test_a_write_replaces_only_what_its_writer_read_or_wrote(steps: list[tuple[i
             if arrives:
                 newest, knowing = plan, {number}
             assert StoredPlan(URI).load().plan == newest
-
-
-def test_a_new_plan_is_not_written_over_one_that_has_appeared(store: Store) -> None:
-    late = StoredPlan(URI)
-    StoredPlan(URI).write(PLAN)
-    with pytest.raises(LockLost, match="another process wrote"):
-        late.write(changed(PLAN, generation=PLAN.account.generation + 1))
 
 
 def test_what_was_set_aside_comes_back_when_the_new_drain_could_not_begin(store: Store) -> None:
@@ -152,3 +145,43 @@ def test_a_store_without_conditional_puts_is_refused(
 def test_a_uri_where_no_plan_can_be_is_refused(uri: str) -> None:
     with pytest.raises(UsageError):
         plan_at(uri)
+
+
+EVIL = "endpoint=http://evil.example"
+
+
+@pytest.mark.parametrize(
+    ("uri", "of_it"),
+    [
+        ("s3://bucket/d?region=eu-west-1&endpoint=https://minio.example", "?region=eu-west-1"),
+        (f"s3://bucket/d?{EVIL}", ""),
+        (f"s3://bucket/d?AWS_ENDPOINT_URL=http://evil.example&aws_{EVIL}", ""),
+        ("s3://bucket/d?proxy_url=http://evil.example&metadata_endpoint=http://evil.example", ""),
+        ("s3://bucket/d?region=a.evil.example%23", ""),
+        ("s3://bucket/d?aws_region=eu-west-1#x", "?aws_region=eu-west-1"),
+    ],
+)
+def test_a_plan_keeps_no_endpoint(uri: str, of_it: str) -> None:
+    assert uri_to_keep(uri) == f"s3://bucket/d{of_it}"
+
+
+@pytest.mark.parametrize("uri", ["/srv/state", "file:///srv/state"])
+def test_a_folder_is_what_it_is(uri: str) -> None:
+    assert uri_to_keep(uri) == uri
+    assert uri_to_open(uri, ()) == uri
+
+
+def test_a_state_is_reached_by_what_a_person_named_in_its_bucket() -> None:
+    known = f"s3://bucket/drains/d?region=eu-west-1&{EVIL}"
+    own = "s3a://bucket/drains/p.json?endpoint=https://minio.example"
+    assert uri_to_open(known, ()) is None
+    assert uri_to_open(known, ["s3://other/d", "gs://bucket/d", "/bucket"]) is None
+    endpoint = "endpoint=https://minio.example"
+    assert uri_to_open(known, [own]) == f"s3://bucket/drains/d?region=eu-west-1&{endpoint}"
+    assert uri_to_open(known, ["s3://bucket/x"]) == "s3://bucket/drains/d?region=eu-west-1"
+
+
+def test_what_is_not_a_uri_is_refused() -> None:
+    for uri in ("s3://[bucket/d", "s3://bucket]/d"):
+        with pytest.raises(UsageError, match="not a valid URI"):
+            uri_to_keep(uri)
