@@ -62,7 +62,7 @@ FEATURES = {
     "`--deadline`": (r"\w*[Dd]eadline\w*", ""),
     "`--rate`": (r"rate|Rate", "limits"),
     "`--broker-limits`": (
-        r"Cap|Cap(Curve|Point)|Caps?Status|(Broker|Estimated)Caps|(read|write)_(cap|binds)|\w+_limits",
+        r"Cap|Cap(Curve|Point)|Caps?Status|BrokerCaps|(read|write)_(cap|binds)|\w+_limits",
         "limits",
     ),
     "dead letters": (r"\w*[Ll]etters?(_\w+)?|DeadLetter\w*", "letters"),

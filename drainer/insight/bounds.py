@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 from drainer.core.batches import FOLD_MOST, Batching, BatchOf
 from drainer.core.lanes import look_ahead
-from drainer.insight.caps import EstimatedCaps
 from drainer.insight.distribution import Distribution
 from drainer.insight.workload import Hottest, Workload, least_calls
 from drainer.model.order import Order
 
 CONCURRENCY, LANE, RATE, FETCH = "concurrency", "hottest lane", "rate", "fetch"
+READ_CAP, WRITE_CAP = "read cap", "write cap"
 SPLIT, HANDLE, CPU, BARRIERS, NOTHING = "split", "handle", "cpu", "barriers", "nothing"
 
 NOTICED = 1.25  # Barriers count as the limit only if they make a drain longer by a quarter.
@@ -81,7 +81,8 @@ class Setting:
         handle_s: the processor time of a call, which is part of ``costs.sub_message_s`` and of the
             latency.
         rate: sub-messages per second that ``--rate`` allows.
-        caps: the rates that the brokers' limits allow.
+        read_cap: messages per second that the brokers' limits allow to read.
+        write_cap: sub-messages per second that they allow a handler to write.
     """
 
     latency: Distribution
@@ -90,7 +91,8 @@ class Setting:
     handle_s: float = 0.0
     rate: float | None = None
     batching: Batching | None = None
-    caps: EstimatedCaps = EstimatedCaps()
+    read_cap: float | None = None
+    write_cap: float | None = None
 
 
 def forecast(workload: Workload, setting: Setting, order: Order, concurrency: int) -> Forecast:
@@ -134,9 +136,14 @@ def _bounds_of_work(
         HANDLE: calls * setting.handle_s,
         CPU: messages * costs.message_s + in_calls_s,
     }
-    if setting.rate is not None:
-        found[RATE] = max(0.0, subs - folded - 1) / setting.rate
-    return found | setting.caps.bounds(messages, subs - folded)
+    for bound, number, per_s in (
+        (RATE, subs - folded, setting.rate),
+        (READ_CAP, messages, setting.read_cap),
+        (WRITE_CAP, subs - folded, setting.write_cap),
+    ):
+        if per_s is not None:
+            found[bound] = max(0.0, number - 1) / per_s
+    return found
 
 
 def _with_barriers(

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from drainer.insight.bounds import BARRIERS, CPU, Forecast, Setting, forecast
-from drainer.insight.caps import EstimatedCaps
 from drainer.insight.distribution import Distribution
 from drainer.insight.first import FirstForecast
 from drainer.insight.measurement import Measured, measure_backlog
@@ -137,7 +136,8 @@ class Estimate:
                 "handle_s": setting.handle_s,
             },
             "rate": setting.rate,
-            **builtins(setting.caps),
+            "read_cap": setting.read_cap,
+            "write_cap": setting.write_cap,
             "table": [_forecast_json(each) for each in self.table],
             "deadline": None if self.verdict is None else builtins(self.verdict),
             "notes": list(self.notes),
@@ -187,11 +187,15 @@ def _most_at_once(request: Request, running: LocalSettings) -> int:
 def _setting(measured: Measured, request: Request, question: Question) -> Setting:
     # A measured latency includes the event loop's delay.
     late_s = LATE_S if request.handler.is_async and not question.measured else 0.0
-    caps = EstimatedCaps()
+    read_cap = write_cap = None
     if request.limits is not None and measured.workload.messages:
-        # The estimate assumes that a handler that writes records writes one for each sub-message.
-        records = max(1.0, measured.workload.fan_out) if request.handler.writes_records else 0.0
-        caps = EstimatedCaps.of(request.limits, measured.message_bytes, records)
+        message_bytes = max(1.0, measured.message_bytes)
+        read_cap = request.limits.reading.cap(message_bytes).messages_per_s
+        if request.handler.writes_records:
+            # The estimate assumes that the handler writes a record for each sub-message, and that
+            # the records of a message are together as large as the message.
+            part_bytes = max(1.0, message_bytes / max(1.0, measured.workload.fan_out))
+            write_cap = request.limits.cap(part_bytes).messages_per_s
     handle_s = question.latency.processor_s or 0.0
     return Setting(
         latency=question.latency.later(late_s),
@@ -200,7 +204,8 @@ def _setting(measured: Measured, request: Request, question: Question) -> Settin
         handle_s=handle_s,
         rate=request.failures.rate,
         batching=request.handler.batching,
-        caps=caps,
+        read_cap=read_cap,
+        write_cap=write_cap,
     )
 
 

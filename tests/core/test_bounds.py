@@ -17,11 +17,12 @@ from drainer.insight.bounds import (
     HANDLE,
     LANE,
     RATE,
+    READ_CAP,
+    WRITE_CAP,
     Costs,
     Setting,
     forecast,
 )
-from drainer.insight.caps import READ_CAP, WRITE_CAP, EstimatedCaps
 from drainer.insight.distribution import Distribution
 from drainer.insight.workload import Keys, Neighbours, Shape, Workload
 from drainer.message import Barrier, Message, SubMessage
@@ -145,8 +146,8 @@ def test_it_takes_as_long_as_reading_or_writing_at_the_cap() -> None:
     made = ((message_at(n, 0, b"k"), subs[2 * n : 2 * n + 2]) for n in range(200))
     workload = workload_of(made, times=100)
     for setting, bound, messages in (
-        (replace(TEN_MS, caps=EstimatedCaps(1_000.0)), READ_CAP, 20_000),
-        (replace(TEN_MS, caps=EstimatedCaps(10_000.0, 1_000.0)), WRITE_CAP, 40_000),
+        (replace(TEN_MS, read_cap=1_000.0), READ_CAP, 20_000),
+        (replace(TEN_MS, read_cap=10_000.0, write_cap=1_000.0), WRITE_CAP, 40_000),
     ):
         found = forecast(workload, setting, Order.SUB_KEY, 1_000)
         assert found.bound == bound

@@ -16,7 +16,7 @@ from drainer.cli.options import (
 )
 from drainer.engine.preview import Preview
 from drainer.errors import EXIT_DONE, Refused, UsageError
-from drainer.insight import bounds, caps
+from drainer.insight import bounds
 from drainer.insight.cli.inspect import expiry_warning
 from drainer.insight.distribution import Distribution, latency_from
 from drainer.insight.estimate import (
@@ -50,7 +50,8 @@ _BINDING = {
     bounds.HANDLE: "the processor time of handle; more concurrency does not help",
     bounds.CPU: "this process: its processor is full; more concurrency does not help",
     bounds.BARRIERS: "barriers: all before one has to end before it runs",
-    **caps.BINDING,
+    bounds.READ_CAP: "the brokers' limits on reading",
+    bounds.WRITE_CAP: "the brokers' limits on writing",
     bounds.NOTHING: "nothing",
 }
 
@@ -290,7 +291,11 @@ def _grounds(estimate: Estimate) -> list[Field]:
             estimate.question.source,
         ),
         Field("processor", f"{_short(each_s)} per sub-message", f"measured; {of_it}"),
-        *setting.caps.fields(),
+        *(
+            Field("limits", f"{figures.rate(cap)} messages/s", f"{what}, at most")
+            for what, cap in (("read", setting.read_cap), ("written", setting.write_cap))
+            if cap is not None
+        ),
     ]
     requested, batching = estimate.requested, setting.batching
     if batching is not None:
