@@ -11,7 +11,7 @@ from collections.abc import Callable
 from urllib.parse import quote, quote_plus
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from drainer.errors import HandleFailed, Refused
@@ -49,6 +49,7 @@ def test_a_secret_is_found_in_each_form(secret: str, form: str) -> None:
     assert not any(part in found for part in ("aB3", "ss word", "ss%20word", "YW", "cM"))
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(st.text(min_size=1), st.sampled_from([*FORMS]), st.text())
 def test_whatever_the_secret_is(secret: str, form: str, around: str) -> None:
     secret = secret.strip().strip("\\")

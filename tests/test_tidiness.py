@@ -6,14 +6,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
+from docs import pages
+from docs.pages import ROOT
 from scenarios.code_lines import code_lines
 
-ROOT = Path(__file__).parents[1]
 LINES_MAX = 60  # of a function, which its docstring and comments don't count in
 CALLED_BY_NAME = {  # decorators that leave a function to be called by its name
     *("property", "cached_property", "staticmethod", "classmethod", "contextmanager", "cache"),
@@ -33,9 +33,9 @@ def parsed(folder: str) -> Iterator[tuple[str, ast.Module]]:
         yield str(path.relative_to(ROOT)), ast.parse(path.read_text("utf-8"))
 
 
-@pytest.fixture(scope="module")
-def product() -> dict[str, ast.Module]:
-    return dict(parsed("drainer"))
+@pytest.fixture
+def product() -> Product:
+    return {str(path.relative_to(ROOT)): tree for path, tree in pages.product().items()}
 
 
 def definitions(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, Definition]]:
@@ -48,9 +48,8 @@ def definitions(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, Definiti
             yield from definitions(child, prefix)
 
 
-@pytest.mark.parametrize("folder", ["drainer", "tests", "scenarios"])
-def test_no_function_is_long(folder: str) -> None:
-    for path, tree in parsed(folder):
+def test_no_function_is_long(product: Product) -> None:
+    for path, tree in (*product.items(), *parsed("tests"), *parsed("scenarios")):
         text = (ROOT / path).read_text("utf-8").splitlines()
         for name, node in definitions(tree):
             own = text[node.lineno - 1 : node.end_lineno]
@@ -91,8 +90,7 @@ def read_names(product: Product) -> set[str]:
                     read |= set(node.kwd_attrs)
                 case ast.Constant(value=str(text)) if re.fullmatch(r"[\w.:*]+", text):
                     read |= set(re.findall(r"\w+", text))  # "module:name", or that of getattr
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "pyproject.toml"]
-    for page in pages:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "pyproject.toml"]:
         for code in re.findall(r"```.*?```|`[^`]+`|= .*", page.read_text(), re.DOTALL):
             read |= set(re.findall(r"\w+", code))
     for template in (ROOT / "drainer").rglob("*.html"):

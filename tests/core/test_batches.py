@@ -23,10 +23,6 @@ from .messages import message_at, one_partition, sub_of
 Place = tuple[int, int]  # offset, index
 
 
-def last_wins(earlier: SubMessage, later: SubMessage) -> SubMessage:
-    return later
-
-
 def joined(earlier: SubMessage, later: SubMessage) -> SubMessage:
     """Both payloads, one after the other."""
     return SubMessage(later.key, [*earlier.payload, *later.payload])
@@ -169,7 +165,7 @@ def test_batches_keep_the_laws_of_single_sub_messages(
     """
     chance = Random(seed)
     dispatcher = one_partition(len(backlog))
-    batcher = Batcher(dispatcher, Batching(last_wins if folds else None, most, of))
+    batcher = Batcher(dispatcher, Batching((lambda _, later: later) if folds else None, most, of))
     waiting = [(offset, [sub_of(spec) for spec in specs]) for offset, specs in enumerate(backlog)]
     keys = {
         (offset, index): ["barrier"] if isinstance(sub, Barrier) else list(sub.keys or [sub.key])

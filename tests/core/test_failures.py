@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 
 from drainer.errors import Halted
 from drainer.message import SubMessage
-from drainer.model.settings import (
-    JITTER,
-    SHARE_JUDGED_FROM,
-    FailureSettings,
-    Limit,
-    OnFailure,
-)
+from drainer.model.settings import JITTER, SHARE_JUDGED_FROM, FailureSettings, Limit, OnFailure
 from drainer.policy.failures import (
     NOTHING_SUCCEEDED,
     OTHERS_SUCCEED,

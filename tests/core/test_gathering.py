@@ -12,6 +12,7 @@ import pickle
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from random import Random
 from types import MappingProxyType
 
@@ -20,13 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import a_plan, advanced, changed, counts, progress_at
-from core.messages import (
-    is_finished,
-    message_at,
-    sub_of,
-    sub_place,
-    written_and_read,
-)
+from core.messages import is_finished, message_at, sub_of, sub_place, written_and_read
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.merge import Record, TaskRecord, fold, merged
@@ -41,7 +36,7 @@ from drainer.model.progress import Counts, Outcome, Partial, checksum_keys
 from drainer.model.ranges import Range, ranges_of
 from drainer.model.sub_messages import SubKeys, identify
 from drainer.spark.assign.aggregation import Aggregation, Dispatch
-from drainer.spark.assign.schedule import Part, Schedule
+from drainer.spark.assign.schedule import WAVES_MOST, Part, Schedule
 from drainer.spark.state.objects import Objects
 from drainer.spark.state.records import Head, TaskRecords
 from drainer.store.journal import decode_line
@@ -261,9 +256,19 @@ class Task:
                 self._deliver()
             else:
                 self._handle()
+        self._check()
         if changes := self.dispatcher.changes():
             self._records.append(Record(changes, (), self.dispatcher.unhandled() or None))
         return self.objects.news()
+
+    def _check(self) -> None:
+        """Ensure that all streams together are what each of them is."""
+        dispatcher, ledgers = self.dispatcher, self.dispatcher.ledgers.values()
+        assert dispatcher.complete == all(each.complete for each in ledgers)
+        assert dispatcher.delivered == all(each.delivered for each in ledgers)
+        assert dispatcher.pending_bytes == sum(each.pending_bytes for each in ledgers)
+        assert dispatcher.tally() == dispatcher.counts()
+        assert dispatcher.tally()[1].read == sum(each.subs_read for each in ledgers)
 
     def _deliver(self) -> None:
         row = next(self._rows, None)
@@ -412,7 +417,7 @@ class Play:
         self.connected = False  # shards of the last wave
         self.at = dict(aggregation.watermarks)
         self.waves: list[Wave] = []
-        self.schedule = Schedule()
+        self.schedule, self.given = Schedule(), set[tuple[int, Shard]]()
         self.left: dict[int, set[Shard]] = {}  # shards that are not done, by dispatch
         self.under_way: dict[int, dict[int, UnderWay]] = {}  # by dispatch and task
         dies = False
@@ -444,10 +449,14 @@ class Play:
         if self.schedule.wants_to_read and draw.random() < 0.2:
             self._read()
         elif draw.random() < 0.3:
-            busy = sum(map(len, self.under_way.values()))
-            tasks = self.schedule.dispatch(draw.randrange(1, 4), busy, urgent=True)
+            busy, free = sum(map(len, self.under_way.values())), draw.randrange(1, 4)
+            tasks = self.schedule.dispatch(free, busy, urgent=draw.random() < 0.5)
             if tasks is not None:
+                assert len(tasks) <= free
                 self._dispatch(tasks)
+            elif not self.under_way:
+                assert not self.schedule.waves, "all is done that was read"
+                assert self.schedule.wants_to_read
         elif self.under_way:
             self._work()
         return False
@@ -473,8 +482,13 @@ class Play:
         self.aggregation.begin(wave.number, ranges, delivered, claims, {})
         counts = {shard: sum(subs.values()) for shard, subs in wave.subs.items()}
         self.schedule.add(wave.number, counts)
+        assert len(self.schedule.waves) <= WAVES_MOST
 
     def _dispatch(self, parts: list[list[Part]]) -> None:
+        for part in chain.from_iterable(parts):
+            assert part.subs == sum(self.waves[part.wave - 1].subs[part.shard].values()) > 0
+            assert part[:2] not in self.given, "given to a task before"
+            self.given.add(part[:2])
         tasks = [[(part.shard, self.waves[part.wave - 1]) for part in own] for own in parts]
         number = self.aggregation.dispatch(
             [(wave.number, str(shard)) for shard, wave in own] for own in tasks

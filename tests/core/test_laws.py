@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from datetime import date
-from itertools import chain
+from itertools import chain, groupby
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -38,13 +39,13 @@ from .messages import (
     written_and_read,
 )
 
-Spec = tuple[str, ...]  # the sub-keys of a sub-message; none for a barrier
+Spec = tuple[Any, ...]  # the sub-keys of a sub-message; none for a barrier
 UNSPLIT: Spec = ("!",)  # of a message that split rejects
 
 KEYS = "abcd"
 UNSPLIT_SHARE = 0.1
 
-SKIPPED_KEYS = {"b", "c"}
+SKIPPED_KEYS = {"b", "c", b"b", b"c"}
 KEY_RULE, BARRIER_RULE = "$all([each in ['b', 'c'] for each in sub_keys])", "barrier"
 RULES = [(), (), (KEY_RULE,), (BARRIER_RULE,), (KEY_RULE, BARRIER_RULE)]
 
@@ -53,6 +54,7 @@ RULES = [(), (), (KEY_RULE,), (BARRIER_RULE,), (KEY_RULE, BARRIER_RULE)]
 class Record:
     key: bytes | None
     specs: tuple[Spec, ...]
+    is_whole: bool = False  # it was not split: its key is its only sub-key
 
     def split(self) -> list[SubMessage]:
         if self.specs == (UNSPLIT,):
@@ -76,7 +78,10 @@ def spec(chance: Random) -> Spec:
     return tuple(chance.sample(KEYS, chance.choice((2, 3)) if kind == 1 else 1))
 
 
-def record(chance: Random) -> Record:
+def record(chance: Random, *, wholes: bool) -> Record:
+    if wholes and chance.random() < 0.9:
+        key = chance.choice(KEYS).encode()
+        return Record(key, ((key,),), is_whole=True)
     if chance.random() < UNSPLIT_SHARE:
         return Record(chance.choice((None, b"x")), (UNSPLIT,))
     count = chance.choice((1, chance.randint(0, 2), chance.randint(2, 6)))
@@ -84,7 +89,7 @@ def record(chance: Random) -> Record:
     return Record(chance.choice((None, b"x", b"y")), specs)
 
 
-def log(chance: Random) -> Log:
+def log(chance: Random, *, wholes: bool) -> Log:
     def gap() -> int:
         return chance.choice((0, 0, 0, 1, 3))
 
@@ -92,7 +97,7 @@ def log(chance: Random) -> Log:
     by_offset = {}
     for _ in range(chance.choice((chance.randint(0, 4), chance.randint(6, 16)))):
         offset += gap()
-        by_offset[offset] = record(chance)
+        by_offset[offset] = record(chance, wholes=wholes)
         offset += 1
     return Log(start, offset + gap(), by_offset)
 
@@ -104,10 +109,13 @@ class Play:
         self.chance = chance
         self.rules = chance.choice(RULES)
         self.written_unhandled = Unhandled()
-        self.logs = {number: log(chance) for number in range(chance.randint(1, 3))}
+        wholes = chance.random() < 0.25
+        self.logs = {number: log(chance, wholes=wholes) for number in range(chance.randint(1, 3))}
         self.order = chance.choice((Order.SUB_KEY, Order.SUB_KEY, *Order))
-        self.unselected = chance.choice(("", "", "d"))  # the sub-key of what is left alone
-        self.written_parked: set[str] = set()  # behind dead letters, as the plan has it
+        # The sub-key of what is left alone.
+        self.unselected = chance.choice(("", "", b"d" if wholes else "d"))
+        # Behind dead letters, as the plan has it: an earlier drain may have ended so.
+        self.written_parked = {"partition 0"} if chance.random() < 0.1 else set[str]()
         self.parked_of: dict[str, Hashable] = {}  # which lane that is; a barrier's is its partition
         self.plan = {number: progress_at(log.start) for number, log in self.logs.items()}
         self.written: dict[Place, Outcome] = {}
@@ -279,19 +287,31 @@ class Play:
         offsets = list(log.records)
         at = bisect_left(offsets, self.positions[number])
         most = self.chance.randint(1, 8)
-        for offset in offsets[at : at + most]:
-            message = message_at(offset, number, log.records[offset].key)
-            wanted = self.dispatcher.wants(message)
-            assert wanted == ((number, offset) not in self.finished_messages)
-            if wanted:
-                self.deliver(message, log.records[offset])
-            self.positions[number] = offset + 1
+        self.read(number, offsets[at : at + most])
         if len(offsets) <= at + most and self.chance.random() < 0.5:
             self.dispatcher.skip_to(number, log.end + self.chance.randint(0, 2))
             self.positions[number] = log.end
 
-    def deliver(self, message: Message, record: Record) -> None:
-        self.dispatcher.deliver(message, record.split())
+    def read(self, number: int, offsets: list[int]) -> None:
+        """Deliver these messages of a partition: at once, as far as each is one sub-message."""
+        records = self.logs[number].records
+        messages = [message_at(offset, number, records[offset].key) for offset in offsets]
+        for is_whole, run in groupby(messages, lambda message: records[message.offset].is_whole):
+            together = list(run)
+            if is_whole:
+                self.dispatcher.deliver_whole(together)
+            for message in together:
+                record = records[message.offset]
+                is_new = (number, message.offset) not in self.finished_messages
+                if not is_whole:
+                    assert self.dispatcher.wants(message) == is_new
+                    if is_new:
+                        self.dispatcher.deliver(message, record.split())
+                if is_new:
+                    self.note_delivered(message, record)
+                self.positions[number] = message.offset + 1
+
+    def note_delivered(self, message: Message, record: Record) -> None:
         place = (message.partition, message.offset)
         self.delivered.add(place)
         self.messages[place] = message
@@ -623,11 +643,7 @@ class Play:
 
     def drain_all_that_can_be(self) -> None:
         for number, log in self.logs.items():
-            for offset in [o for o in log.records if o >= self.positions[number]]:
-                message = message_at(offset, number, log.records[offset].key)
-                if self.dispatcher.wants(message):
-                    self.deliver(message, log.records[offset])
-                self.positions[number] = offset + 1
+            self.read(number, [o for o in log.records if o >= self.positions[number]])
             self.dispatcher.skip_to(number, log.end)
             self.positions[number] = log.end
         for place, sub in self.delayed.items():

@@ -14,15 +14,7 @@ from uuid import UUID
 import pytest
 
 from drainer.errors import BadExpression
-from drainer.message import (
-    Barrier,
-    KeySums,
-    Message,
-    Origin,
-    ShippedMessage,
-    SubMessage,
-    Unsplit,
-)
+from drainer.message import Barrier, KeySums, Message, Origin, ShippedMessage, SubMessage, Unsplit
 from drainer.model.expression import FUNCTIONS
 from drainer.model.facts import Undecided
 from drainer.model.predicate import Predicate

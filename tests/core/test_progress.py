@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +9,6 @@ from hypothesis import strategies as st
 from builders import progress_at
 from drainer.model.progress import Partial, Progress, checksum_keys
 from drainer.model.ranges import (
-    Range,
     RangeSet,
     count_offsets,
     decode_ranges,
@@ -28,10 +25,6 @@ RANDOMLY = settings(deadline=None, print_blob=True)
 
 offsets = st.integers(0, 40)
 offset_sets = st.frozensets(offsets, max_size=20)
-
-
-def offsets_in(ranges: Iterable[Range]) -> set[int]:
-    return {offset for first, end in ranges for offset in range(first, end)}
 
 
 # --- ranges ---
@@ -116,7 +109,7 @@ def records(draw: st.DrawFn) -> Progress:
     partial = {
         offset: Partial(SUBS, 0, some)
         for offset, some in bits.items()
-        if offset >= watermark and offset not in offsets_in(finished)
+        if offset >= watermark and offset not in RangeSet(finished)
     }
     return progress_at(watermark, finished=finished, partial=partial)
 

@@ -120,14 +120,6 @@ def first_then_rest() -> tuple[Run, Run]:
     return first, rest
 
 
-def test_after_a_class_the_time_left_is_that_of_the_rest() -> None:
-    """Once the rest was taken for as large as the class and it, over few messages."""
-    _, rest = first_then_rest()
-    ended_s = rest.now_s
-    for at_s, status in rest.statuses[4:-1]:
-        assert status.progress.eta_s == pytest.approx(ended_s - at_s, rel=0.05, abs=0.5)
-
-
 def test_the_time_left_of_all_has_what_the_other_engine_takes_to_start() -> None:
     plan = planned(first=True)
     found = []
@@ -141,8 +133,10 @@ def test_the_time_left_of_all_has_what_the_other_engine_takes_to_start() -> None
     assert later.turn == at_once.turn
 
 
-def test_while_a_class_is_drained_the_time_left_is_its_own_and_that_of_all() -> None:
+def test_the_time_left_is_that_of_the_class_and_of_all_and_then_of_the_rest() -> None:
     first, rest = first_then_rest()
+    for at_s, status in rest.statuses[4:-1]:
+        assert status.progress.eta_s == pytest.approx(rest.now_s - at_s, rel=0.05, abs=0.5)
     for at_s, status in first.statuses[4:-1]:
         assert status.progress.turn is not None
         assert status.progress.turn.eta_s == pytest.approx(first.now_s - at_s, rel=0.05, abs=0.5)

@@ -14,7 +14,7 @@ from drainer.message import Barrier, Message, Origin, SubMessage
 from drainer.policy.redrive import LeftAlone
 from drainer.policy.rules import RuleFilter
 
-from .messages import message_at, take_all
+from .messages import deliver, take_all
 
 END = 1000
 
@@ -22,14 +22,6 @@ END = 1000
 def ruled_by(*expressions: str, **more: Any) -> Dispatcher:
     """A dispatcher over one partition with these rules."""
     return Dispatcher({0: Ledger(0, END)}, rule_filter=RuleFilter(expressions, **more))
-
-
-def deliver(dispatcher: Dispatcher, offset: int, *subs: SubMessage | str) -> Message:
-    message = message_at(offset)
-    dispatcher.deliver(
-        message, [SubMessage(s, {"k": s}) if isinstance(s, str) else s for s in subs]
-    )
-    return message
 
 
 def skipped(dispatcher: Dispatcher) -> dict[str, int]:

@@ -1,10 +1,9 @@
-"""The schedule of a drain on Spark: laws in drawn courses of events."""
+"""The schedule of a drain on Spark, which test_gathering.py plays in drawn courses of events."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from random import Random
 
 import pytest
@@ -16,95 +15,9 @@ from drainer.message import SubMessage
 from drainer.model.claims import Shard, key_hash
 from drainer.model.ranges import Range
 from drainer.spark.assign.control import Lender
-from drainer.spark.assign.schedule import WAVES_MOST, Part, Schedule, Waves
+from drainer.spark.assign.schedule import Part, Schedule, Waves
 from drainer.spark.session.session import HOPE_AGAIN_S, HOPE_S, Slots
 from drainer.spark.state.records import Borrowed
-
-
-@dataclass(eq=False)
-class Placed:
-    """A sub-message, and where it is."""
-
-    lane: int
-    wave: int
-    shard: Shard
-    is_dispatched: bool = False
-    done: bool = False
-
-
-class Course:
-    """A drain whose events are drawn; the laws are ensured at each of them."""
-
-    def __init__(self) -> None:
-        self.schedule = Schedule()
-        self.subs: list[Placed] = []
-        self.under_way: list[tuple[int, Part]] = []  # number of the task, and what it was given
-        self.tasks = 0
-
-    def add(self, wave: int, lanes: Sequence[int], of: int) -> None:
-        shards = [Shard(lane % of, of) for lane in lanes]
-        self.subs += [Placed(lane, wave, at) for lane, at in zip(lanes, shards, strict=True)]
-        self.schedule.add(wave, Counter(shards))
-
-    @property
-    def busy(self) -> int:
-        return len({task for task, _ in self.under_way})
-
-    def take(self, tasks: Sequence[Sequence[Part]]) -> None:
-        for parts in tasks:
-            self.tasks += 1
-            for part in parts:
-                given = [sub for sub in self.subs if (sub.wave, sub.shard) == part[:2]]
-                assert len(given) == part.subs > 0
-                self.under_way.append((self.tasks, part))
-                for sub in given:
-                    assert not sub.is_dispatched
-                    sub.is_dispatched = True
-        for sub in self.subs:
-            for before in self.subs:
-                if (
-                    sub.is_dispatched
-                    and not sub.done
-                    and before.lane == sub.lane
-                    and before.wave < sub.wave
-                ):
-                    assert before.done, "two tasks have a lane at once, or one overtakes"
-
-    def done(self, number: int) -> None:
-        _, part = self.under_way.pop(number)
-        self.schedule.done(part.shard)
-        for sub in self.subs:
-            if (sub.wave, sub.shard) == part[:2]:
-                sub.done = True
-
-
-@settings(max_examples=2 * settings().max_examples)
-@given(st.integers(0, 2**32))
-def test_each_sub_message_is_dispatched_once_and_lanes_keep_their_order(seed: int) -> None:
-    """A lane may be in another shard of each wave, whatever waves are divided by."""
-    draw = Random(seed)
-    slots, course = draw.randint(1, 5), Course()
-    schedule, under_way = course.schedule, course.under_way
-    divisions = [draw.randint(1, 6) for _ in range(2)]
-    waves = to_come = draw.randint(0, 6)
-    while to_come or schedule.waves:
-        if to_come and schedule.wants_to_read and draw.random() < 0.5:
-            to_come -= 1
-            lanes = [draw.randrange(9) for _ in range(draw.randint(0, 20))]
-            course.add(waves - to_come, lanes, draw.choice(divisions))
-            assert len(schedule.waves) <= WAVES_MOST
-        elif under_way and draw.random() < 0.8:
-            course.done(draw.randrange(len(under_way)))
-        else:
-            free = slots - course.busy
-            tasks = schedule.dispatch(free, course.busy, urgent=draw.random() < 0.5)
-            if tasks is not None:
-                assert len(tasks) <= free
-                course.take(tasks)
-            elif not under_way:  # then all is done that was read
-                assert not schedule.waves
-                assert schedule.wants_to_read
-    assert all(sub.done for sub in course.subs)
 
 
 def one_wave(schedule: Schedule, wave: int, *counts: int) -> None:

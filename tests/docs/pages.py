@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from textwrap import dedent
 from typing import NamedTuple
@@ -20,6 +22,13 @@ PAGES = [
     )
     if page.name not in ("CHANGELOG.md", "LICENSE.md")  # of what was
 ]
+
+
+@cache
+def product() -> dict[Path, ast.Module]:
+    """The modules of the product, parsed once for all tests that look into them."""
+    return {path: ast.parse(path.read_text()) for path in sorted((ROOT / "drainer").rglob("*.py"))}
+
 
 _BLOCK = re.compile(r"^( *)```(\w+)\n(.+?)^\1```$", re.MULTILINE | re.DOTALL)
 _PROMPT = re.compile(r"^(\w*)\$ ((?:.*\\\n)*.*)$", re.MULTILINE)

@@ -22,6 +22,7 @@ from docs.pages import (
     commands_of_drainer,
     mentioned,
     options_mentioned,
+    product,
     steps,
 )
 from docs.prepared import prepared
@@ -53,6 +54,12 @@ OF_OTHER_PROGRAMS = {
     *("--include_imports", "--descriptor_set_in", "--descriptor_set_out"),  # of protoc
     *("--py-files", "--conf"),  # of spark-submit
 }
+
+
+def options(command: Any) -> set[str]:
+    """The options that a command takes, and those below it."""
+    own = {word for each in command.params for word in (*each.opts, *each.secondary_opts)}
+    return own.union(*map(options, getattr(command, "commands", {}).values()))
 
 
 def settings_of(command: Any) -> set[str]:
@@ -124,10 +131,6 @@ def test_every_command_that_a_page_mentions_is_one_with_these_options(page: Path
 
 
 def test_every_option_that_a_page_names_is_one_of_some_command() -> None:
-    def options(command: Any) -> set[str]:
-        own = {word for each in command.params for word in (*each.opts, *each.secondary_opts)}
-        return own.union(*map(options, getattr(command, "commands", {}).values()))
-
     known = options(COMMAND) | OTHERS
     for page in PAGES:
         if page.parent.name == "scenarios":  # which have their own
@@ -137,13 +140,9 @@ def test_every_option_that_a_page_names_is_one_of_some_command() -> None:
 
 
 def test_every_option_that_a_text_of_the_program_names_is_one_that_can_be_typed() -> None:
-    def options(command: Any) -> set[str]:
-        own = {word for each in command.params for word in (*each.opts, *each.secondary_opts)}
-        return own.union(*map(options, getattr(command, "commands", {}).values()))
-
     known = options(COMMAND) | OTHERS | OF_OTHER_PROGRAMS
-    for path in (ROOT / "drainer").rglob("*.py"):
-        for each in ast.walk(ast.parse(path.read_text())):
+    for path, tree in product().items():
+        for each in ast.walk(tree):
             if isinstance(each, ast.Constant) and isinstance(each.value, str):
                 named = set(re.findall(r"(?<![\w-])--[a-z][\w-]+", each.value))
                 assert named <= known, (path, each.value)

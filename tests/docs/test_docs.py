@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from docs.pages import PAGES, ROOT
+from docs.pages import PAGES, ROOT, product
 from drainer import errors
 from drainer.cli.app import app
 from drainer.cli.declared import declared_by
@@ -57,11 +57,9 @@ def test_the_page_of_a_command_has_every_option_with_its_meaning() -> None:
 
 
 def test_the_product_names_pages_that_there_are_and_only_in_docstrings() -> None:
-    for path in (ROOT / "drainer").rglob("*.py"):
-        text = path.read_text()
-        for page in re.findall(r"docs/[\w/-]+\.md", text):
+    for path, tree in product().items():
+        for page in re.findall(r"docs/[\w/-]+\.md", path.read_text()):
             assert (ROOT / page).exists(), f"{path.relative_to(ROOT)} names {page}"
-        tree = ast.parse(text)
         documented = (each for each in ast.walk(tree) if isinstance(each, DOCUMENTED))
         docstrings = {ast.get_docstring(each, clean=False) for each in documented}
         for each in ast.walk(tree):

@@ -14,22 +14,13 @@ from core.letters import Sample
 from docs.pages import ROOT
 from drainer.core.merge import Record
 from drainer.letters.receipts import Receipt
-from drainer.model.account import (
-    Event,
-    EventKind,
-    ParkedLane,
-    ParkedLanes,
-)
+from drainer.model.account import Event, EventKind, ParkedLane, ParkedLanes
 from drainer.model.deadline import DeadlineStatus
 from drainer.model.latency import Latency
 from drainer.model.plan import OpenTransaction
 from drainer.model.priority import ClassStatus, PriorityClass
 from drainer.model.progress import Counts, Outcome
-from drainer.model.status import (
-    SECTIONS,
-    AutoStatus,
-    FailureStatus,
-)
+from drainer.model.status import SECTIONS, AutoStatus, FailureStatus
 from drainer.model.unhandled import RuleStatus, Unhandled
 from drainer.policy.dead_letter import FORMAT as LETTER_FORMAT
 from drainer.policy.dead_letter import RECEIPT
@@ -62,27 +53,15 @@ PROGRESS = a_status().progress
 
 # Objects whose names are no fields, by the page's word for such a name; None for one whose values
 # have no fields of their own.
-NAMED = {
+NAMED: dict[str, str | None] = {
     "partitions": "N",
     "claims": "SELECTOR",
     "claims.SELECTOR": "N",
-    "claims.SELECTOR.N.partial": None,
-    "claims.SELECTOR.N.outcomes": None,
-    "unhandled.skipped_by": None,
-    "unhandled.skipped_for": None,
-    "unhandled.diverted_by": None,
-    "redrive.headers": None,
-    "options": None,
-    "state.units": None,
-    "state.counted": None,
-    "history.offsets": None,
-    "left_alone": None,
-    "engine_counts": None,
-    "skipped_by": None,
-    "skipped_for": None,
-    "diverted_by": None,
-    "undecided": None,
-    "why": None,
+    **dict.fromkeys(("claims.SELECTOR.N.partial", "claims.SELECTOR.N.outcomes")),
+    **dict.fromkeys(f"unhandled.{name}" for name in ("skipped_by", "skipped_for", "diverted_by")),
+    **dict.fromkeys(("redrive.headers", "options", "state.units", "state.counted")),
+    **dict.fromkeys(("history.offsets", "left_alone", "engine_counts", "undecided", "why")),
+    **dict.fromkeys(("skipped_by", "skipped_for", "diverted_by")),
 }
 ACCOUNT = {each.name for each in fields(Counts)}
 

@@ -52,18 +52,13 @@ CHARACTERS = st.sampled_from(
 STRINGS = st.lists(CHARACTERS, max_size=4).map(lambda parts: f'"{"".join(parts)}"')
 
 
-def _array(parts: list[tuple[str, str, str]]) -> str:
-    return "[" + ",".join(map("".join, parts)) + "]"
-
-
-def _object(parts: list[tuple[str, str, str]]) -> str:
-    return "{" + ",".join(map("".join, parts)) + "}"
-
-
 def _several(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    def listed(part: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+        spaced = st.tuples(SPACES, part, SPACES).map("".join)
+        return st.lists(spaced, max_size=3).map(",".join)
+
     fields = st.builds("{}{}:{}".format, SPACES, STRINGS, inner)
-    arrays = st.lists(st.tuples(SPACES, inner, SPACES), max_size=3).map(_array)
-    return arrays | st.lists(st.tuples(SPACES, fields, SPACES), max_size=3).map(_object)
+    return listed(inner).map("[{}]".format) | listed(fields).map("{{{}}}".format)
 
 
 VALUES = st.recursive(

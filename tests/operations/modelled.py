@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from drainer.limits.file import LimitsFile
 from drainer.limits.search.boundary import MeasuredLimits
@@ -111,3 +113,13 @@ def run(
         clock=cluster.clock,
         now=cluster.clock,
     ).run()
+
+
+@cache
+def searched() -> tuple[ModelledCluster, MeasuredLimits, tuple[LimitsStatus, ...]]:
+    """A whole search: its cluster, what its file has at the end, and all its statuses."""
+    cluster, statuses = ModelledCluster(), list[LimitsStatus]()
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "limits.json"
+        assert run(cluster, path, statuses=statuses) == LimitsFile(path).load()
+        return cluster, LimitsFile(path).load(), tuple(statuses)

@@ -10,19 +10,17 @@ import pytest
 from drainer.errors import Interrupted, LimitsNotWritten
 from drainer.limits.file import LimitsFile
 from drainer.limits.search.trial import End, Point
-from drainer.limits.trials import LimitsStatus, baseline_point
+from drainer.limits.trials import baseline_point
 
-from .modelled import SETTINGS, ModelledCluster, forty_mb, nothing_known, run
+from .modelled import SETTINGS, ModelledCluster, forty_mb, nothing_known, run, searched
 
 
 def bears(message_bytes: int) -> float:
     return forty_mb(Point(message_bytes, 1, 1.0))
 
 
-def test_each_size_has_the_boundary_that_the_brokers_have(tmp_path: Path) -> None:
-    cluster = ModelledCluster()
-
-    limits = run(cluster, tmp_path / "limits.json")
+def test_each_size_has_the_boundary_that_the_brokers_have() -> None:
+    cluster, limits, _ = searched()
 
     assert not limits.missing
     for boundary in limits.boundaries:
@@ -30,7 +28,6 @@ def test_each_size_has_the_boundary_that_the_brokers_have(tmp_path: Path) -> Non
         assert boundary.messages_per_s == pytest.approx(truth, rel=0.06)
         assert boundary.end is End.NARROW
         assert boundary.trials <= SETTINGS.trials
-    assert LimitsFile(tmp_path / "limits.json").load() == limits
     # Each size is first tried without load, and the brokers rest after each trial.
     unloaded = [point for point, _ in cluster.tried if point.producers == 1]
     assert unloaded[0].message_bytes == 100
@@ -72,19 +69,11 @@ def test_a_trial_that_can_not_be_kept_ends_the_run(
     assert len(LimitsFile(tmp_path / "limits.json").load().trials) == 2
 
 
-def test_the_status_has_what_runs_and_how_long_it_takes(tmp_path: Path) -> None:
-    statuses: list[LimitsStatus] = []
-    cluster = ModelledCluster()
+def test_the_status_has_what_runs_and_how_long_it_takes() -> None:
+    cluster, _, statuses = searched()
 
-    run(cluster, tmp_path / "limits.json", statuses=statuses)
-
-    assert {status.phase for status in statuses if status.point is not None} == {
-        "baseline, warming up",
-        "baseline, steady",
-        "warming up",
-        "steady",
-        "cooling down",
-    }
+    phases = {"warming up", "steady", "baseline, warming up", "baseline, steady", "cooling down"}
+    assert {status.phase for status in statuses if status.point is not None} == phases
     elapsed = [status.elapsed_s for status in statuses]
     assert elapsed == sorted(elapsed)
     half = next(status for status in statuses if status.elapsed_s > cluster.now_s / 2)

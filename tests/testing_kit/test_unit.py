@@ -159,15 +159,14 @@ def test_a_message_that_split_rejects_is_reported_and_the_rest_is_done() -> None
     assert (rejected.message.offset, type(error).__name__) == (0, "JSONDecodeError")
 
 
-def test_lanes_keep_their_order_and_no_more_calls_run_at_once_than_allowed() -> None:
+def test_no_more_calls_run_at_once_than_allowed() -> None:
     class Counting(Documents):
-        running, most, lanes = 0, 0, dict[object, list[int]]()
+        running, most = 0, 0
 
         async def handle(self, sub: SubMessage) -> None:
             self.running += 1
             self.most = max(self.most, self.running)
             await asyncio.sleep(0)
-            self.lanes.setdefault(sub.key, []).append(sub.message.offset)
             self.running -= 1
 
     handler = Counting()
@@ -175,13 +174,6 @@ def test_lanes_keep_their_order_and_no_more_calls_run_at_once_than_allowed() -> 
     run(handler, *[["a", "b", "c", "d"]] * 5, concurrency=3)
 
     assert handler.most == 3
-    assert handler.lanes == {key: [0, 1, 2, 3, 4] for key in "abcd"}
-
-
-def test_a_barrier_waits_for_what_is_before_it_and_holds_back_what_is_behind() -> None:
-    result = run(Documents, ["a", "b"], [None], ["a", "b"])
-
-    assert result.done[2].message.offset == 1
 
 
 def test_open_and_close_may_be_coroutines_and_get_the_options() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from drainer.view.page import Cell, Field, Item, Line, Page, Plot, Table
+from drainer.view.page import Cell, Field, Item, Page, Plot, Table
 from drainer.view.terminal import Terminal
 
 from . import samples
@@ -28,7 +28,8 @@ def fields(page: Page) -> dict[str, str]:
     found: dict[str, str] = {}
     for item in items(page):
         if isinstance(item, Field):
-            found.setdefault(item.label, text_of(item))
+            note = f" ({item.note})" if item.note else ""
+            found.setdefault(item.label, "\n".join([item.value + note, *item.lines]))
     return found
 
 
@@ -52,10 +53,3 @@ def named(page: Page) -> dict[str, Table]:
 
 def row(table: Table, number: int) -> list[str]:
     return [cell.text if isinstance(cell, Cell) else cell for cell in table.rows[number]]
-
-
-def text_of(item: Field | Line) -> str:
-    if isinstance(item, Line):
-        return f"{item.marked}{item.more}"
-    note = f" ({item.note})" if item.note else ""
-    return "\n".join([item.value + note, *item.lines])

@@ -13,9 +13,7 @@ from drainer.model.claims import ALL
 from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Partial
-from drainer.model.status import (
-    AutoStatus,
-)
+from drainer.model.status import AutoStatus
 from drainer.spark.assign.status import SparkStatus
 from drainer.view.terminal import Form, Terminal
 

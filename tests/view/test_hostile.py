@@ -84,16 +84,6 @@ def overview() -> Any:
     return overview_of("orders.dead", records, LetterFilter(), 20)
 
 
-def run_live(terminal: Terminal, found: Any) -> None:
-    with LiveView(terminal) as view:
-        view.update(found)
-
-
-def run_lines(terminal: Terminal, found: Any) -> None:
-    with LineView(terminal) as view:
-        view.update(found)
-
-
 def history() -> History:
     made = History()
     for second in range(3):
@@ -121,13 +111,13 @@ PAGES: dict[str, Callable[[], Page]] = {
 
 
 def show(terminal: Terminal, name: str) -> None:
-    match name:
-        case "live view":
-            run_live(terminal, hostile(RUNNING))
-        case "lines":
-            run_lines(terminal, hostile(RUNNING))
-        case page:
-            terminal.present(PAGES[page]())
+    if name in PAGES:
+        terminal.present(PAGES[name]())
+        return
+    made: LiveView | LineView
+    made = LiveView(terminal) if name == "live view" else LineView(terminal)
+    with made as view:
+        view.update(hostile(RUNNING))
 
 
 def ensure_one_line_each(text: str) -> None:

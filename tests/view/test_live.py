@@ -15,11 +15,7 @@ import pytest
 from builders import a_cap, a_status, changed, counts
 from drainer.model.deadline import DeadlineStatus
 from drainer.model.priority import ClassStatus
-from drainer.model.status import (
-    FailureStatus,
-    Load,
-    Status,
-)
+from drainer.model.status import FailureStatus, Load, Status
 from drainer.view import deadline
 from drainer.view.limit import advice, limit
 from drainer.view.live import PRINTED_MOST, LiveView, RunningLine, frame, progress_view, status_line

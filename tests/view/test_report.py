@@ -175,8 +175,8 @@ def test_commands_on_a_page_can_be_copied_anywhere(
     assert way.value == f"drainer resume {tmp_path}/orders.plan"
 
 
-def drawn(seconds: Sequence[float], values: Sequence[float], unit: str = "") -> dict[str, Any]:
-    return draw(Plot("c", "T", "t", ENDED, seconds, [Series("a", values)], unit))
+def drawn(seconds: Sequence[float], values: Sequence[float]) -> dict[str, Any]:
+    return draw(Plot("c", "T", "t", ENDED, seconds, [Series("a", values)], ""))
 
 
 def test_a_chart_has_round_figures_the_clock_and_gaps_where_nothing_is_known() -> None:

@@ -11,11 +11,7 @@ import pytest
 
 from drainer.errors import EXIT_REFUSED, Refused
 from drainer.view.page import Page
-from drainer.view.report.file import (
-    MARK,
-    ReportFile,
-    write_page,
-)
+from drainer.view.report.file import MARK, ReportFile, write_page
 from privileges import without_privileges
 
 from . import samples

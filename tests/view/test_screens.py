@@ -14,6 +14,7 @@ import pytest
 
 from builders import a_cap, a_status, a_summary, changed, counts
 from core.letters import Sample, there_and_back
+from core.limit_samples import measured
 from drainer.certify.cli import report_page
 from drainer.core.batches import Batching
 from drainer.engine.preview import PartitionAction, ShownEngine
@@ -21,17 +22,13 @@ from drainer.errors import Halted, Signalled
 from drainer.insight.cli.estimate import estimate_page
 from drainer.insight.cli.inspect import inspection_page
 from drainer.letters.cli.dead import letter_page, overview_page
+from drainer.limits.view import limits_page
 from drainer.model.account import ParkedLane, ParkedLanes
 from drainer.model.latency import Latency
 from drainer.model.option import Concurrency
 from drainer.model.plan import OpenTransaction
 from drainer.model.settings import AfterDead, FailureSettings, Limit, OnFailure
-from drainer.model.status import (
-    FailureStatus,
-    PartitionResult,
-    Resuming,
-    Status,
-)
+from drainer.model.status import FailureStatus, PartitionResult, Resuming, Status
 from drainer.model.terms import LetterFilter, RedriveSettings
 from drainer.model.unhandled import RuleStatus, Unhandled
 from drainer.policy.redrive import NOT_MATCHED
@@ -42,9 +39,11 @@ from drainer.view.preview import preview_page
 from drainer.view.summary import summary_page
 from drainer.view.terminal import Terminal
 from letters.test_view import NONE, overview
+from operations.modelled import nothing_known
 
 from . import samples
 from .estimates import by, estimate, measured_costs, of_classes
+from .limits import PATH, of_each_end, previewed
 from .test_certify import REPORT
 from .test_inspect import empty, in_trouble, inspection, partition
 
@@ -160,6 +159,10 @@ SCREENS: dict[str, Callable[[], Page | Status | str]] = {
     "estimate-first": lambda: estimate_page(of_classes()),
     "estimate-empty": lambda: estimate_page(estimate(0)),
     "certify": lambda: report_page(REPORT),
+    "limits": lambda: limits_page([(PATH, measured(groups=5))]),
+    "limits-ends": lambda: limits_page([(PATH, of_each_end())]),
+    "limits-nothing": lambda: limits_page([(PATH, nothing_known())]),
+    "limits-preview": previewed,
 }
 
 

@@ -5,10 +5,6 @@ from __future__ import annotations
 import io
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import suppress
-
-import pytest
 
 from builders import a_status
 from drainer.text.escape import UNENCODABLE
@@ -17,19 +13,9 @@ from drainer.view.streams import SafeStream
 from drainer.view.terminal import Terminal
 
 
-def text_on(raw: io.RawIOBase, encoding: str = "utf-8") -> io.TextIOWrapper:
-    return io.TextIOWrapper(
-        io.BufferedWriter(raw), encoding=encoding, errors=UNENCODABLE, line_buffering=True
-    )
-
-
-@pytest.fixture
-def pipe() -> Iterator[tuple[int, int]]:
-    reading, writing = os.pipe()
-    yield reading, writing
-    for descriptor in (reading, writing):
-        with suppress(OSError):  # the test closed it
-            os.close(descriptor)
+def text_on(raw: io.RawIOBase) -> io.TextIOWrapper:
+    writer = io.BufferedWriter(raw)
+    return io.TextIOWrapper(writer, encoding="utf-8", errors=UNENCODABLE, line_buffering=True)
 
 
 def test_a_terminal_that_hangs_up_ends_no_live_view() -> None:
@@ -45,8 +31,8 @@ def test_a_terminal_that_hangs_up_ends_no_live_view() -> None:
     os.close(screen)
 
 
-def test_a_full_pipe_that_does_not_block_is_waited_for(pipe: tuple[int, int]) -> None:
-    reading, writing = pipe
+def test_a_full_pipe_that_does_not_block_is_waited_for() -> None:
+    reading, writing = os.pipe()
     os.set_blocking(writing, False)
     stream = text_on(SafeStream(writing))
     text = "x" * 300_000  # more than a pipe holds
@@ -62,3 +48,5 @@ def test_a_full_pipe_that_does_not_block_is_waited_for(pipe: tuple[int, int]) ->
     stream.flush()
     reader.join()
     assert found.decode() == text
+    os.close(reading)
+    os.close(writing)

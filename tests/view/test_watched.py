@@ -11,12 +11,7 @@ from drainer.control.wire import About, DrainReport
 from drainer.model.account import Event, EventKind
 from drainer.model.deadline import DeadlineStatus
 from drainer.model.latency import Latency
-from drainer.model.status import (
-    FailureStatus,
-    Load,
-    Paused,
-    Status,
-)
+from drainer.model.status import FailureStatus, Load, Paused, Status
 from drainer.model.unhandled import RuleStatus
 from drainer.spark.assign.status import SparkStatus
 from drainer.text.mask import short_key
@@ -38,12 +33,6 @@ FAILURES = FailureStatus(
     given_up=2,
     rate=50.0,
 )
-
-
-def through_the_socket(status: Status) -> Status:
-    seen = DrainReport.decoded(DrainReport(ABOUT, status).encoded()).status
-    assert seen is not None
-    return seen
 
 
 @pytest.mark.parametrize(
@@ -76,7 +65,8 @@ def through_the_socket(status: Status) -> Status:
     ids=["plain", "odd keys", "Spark", "full Spark", "everything"],
 )
 def test_a_status_of_another_process_looks_the_same(status: Status) -> None:
-    seen = through_the_socket(status)
+    seen = DrainReport.decoded(DrainReport(ABOUT, status).encoded()).status
+    assert seen is not None
     assert frame(seen, 110, 60) == frame(status, 110, 60)
     assert status_line(seen) == status_line(status)
 
