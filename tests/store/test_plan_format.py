@@ -20,7 +20,7 @@ from builders import a_partition, changed, counts, progress_at
 from drainer.errors import PlanRefused
 from drainer.model.account import Account
 from drainer.model.claims import ALL, Shard
-from drainer.model.plan import OffsetPlan
+from drainer.model.plan import FORMAT, OffsetPlan
 from drainer.model.progress import Partial, Progress
 from drainer.model.settings import FailureSettings, Limit
 from drainer.model.terms import Terms
@@ -152,8 +152,8 @@ def test_a_field_that_drainer_does_not_write_is_refused() -> None:
 @example(b"")
 @example(b"[]")
 @example(b"null")
-@example(b'"drainer-plan/8"')
-@example(b'{"format":"drainer-plan/8"}')
+@example(f'"{FORMAT}"'.encode())
+@example(f'{{"format":"{FORMAT}"}}'.encode())
 @example(b"[" * 100_000)
 @example(b"\xff\xfe{\x00")
 def test_anything_else_is_refused(data: bytes) -> None:
@@ -167,7 +167,7 @@ def test_another_format_version_is_named(version: object) -> None:
     error = refused(signed(body))
 
     assert repr(version) in str(error)
-    assert "'drainer-plan/8'" in str(error)
+    assert repr(FORMAT) in str(error)
 
 
 GONE = object()
@@ -273,7 +273,7 @@ def test_a_plan_with_every_field_is_written_byte_for_byte_as_it_was() -> None:
     body = orjson.loads(golden)
     written = OffsetPlan(Terms.from_json(body), Account.from_json(body)).encode()
     if os.environ.get("DRAINER_WRITE_PLAN"):
-        GOLDEN.write_bytes(written)
+        GOLDEN.write_bytes(golden := written)
     assert written == golden, (
         "The format of the plan has changed. Raise FORMAT in drainer/model/plan.py and in"
         " docs/reference/formats.md, and write the plan anew:"
