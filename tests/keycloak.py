@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 import urllib.request
 import zipfile
 from collections.abc import Iterator
@@ -21,13 +20,13 @@ from platformdirs import user_cache_path
 
 from drainer.host.process import bound_to_parent
 from drainer.sandbox.ports import HOST, BrokerPorts
-from needs import missing
+from needs import await_answer, missing
 
 VERSION = "26.5.6"
 NAME = f"keycloak-quarkus-dist-{VERSION}.zip"
 URL = f"https://repo1.maven.org/maven2/org/keycloak/keycloak-quarkus-dist/{VERSION}/{NAME}"
 SHA256 = "490189d9dff05272432d51f71a069462eeca97f2920a694d539a1e6c26a5a347"
-START_S, POLL_S = 600.0, 0.5  # it builds itself first
+START_S = 600.0  # it builds itself first
 CLIENT, SECRET = "drainer", "client-hush"
 REALM = {
     "realm": "kafka",
@@ -85,21 +84,10 @@ def keycloak(folder: Path) -> Iterator[str]:
         )
     realm = f"http://{HOST}:{port}/realms/kafka"
     try:
-        _wait_for(realm, process)
+        await_answer(realm, process, START_S)
         yield realm
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         shutil.rmtree(home)
-
-
-def _wait_for(realm: str, process: subprocess.Popen[bytes]) -> None:
-    until_s = time.monotonic() + START_S
-    while process.poll() is None and time.monotonic() < until_s:
-        try:
-            with urllib.request.urlopen(realm, timeout=10):
-                return
-        except OSError:
-            time.sleep(POLL_S)
-    raise AssertionError(f"Keycloak does not answer; exit code {process.poll()}")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.error import URLError
-from urllib.request import urlopen
+
+from drainer.sandbox.ports import HOST, free_port
+from needs import await_answer
 
 BUCKET = "drains"
 LOGIN = {"AWS_ACCESS_KEY_ID": "drainer", "AWS_SECRET_ACCESS_KEY": "drainers-secret"}
@@ -44,8 +43,7 @@ class S3:
 def running(program: str, folder: Path) -> Iterator[S3]:
     """A server with an empty bucket; it ends with the block."""
     (folder / "data" / BUCKET).mkdir(parents=True)
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        address = f"127.0.0.1:{found.getsockname()[1]}"
+    address = f"{HOST}:{free_port()}"
     log = folder / "access.log"
     keys = ["--access", LOGIN["AWS_ACCESS_KEY_ID"], "--secret", LOGIN["AWS_SECRET_ACCESS_KEY"]]
     options = ["--port", address, *keys, "--quiet", "--access-log", str(log), "--health", "/health"]
@@ -57,20 +55,8 @@ def running(program: str, folder: Path) -> Iterator[S3]:
             env=os.environ | {"HOME": str(folder)},
         )
     try:
-        _wait_for(f"http://{address}/health", server)
+        await_answer(f"http://{address}/health", server, START_S)
         yield S3(f"http://{address}", log)
     finally:
         server.terminate()
         server.wait()
-
-
-def _wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
-    until_s = time.monotonic() + START_S
-    while True:
-        try:
-            with urlopen(url):
-                return
-        except URLError:
-            if server.poll() is not None or time.monotonic() > until_s:
-                raise
-            time.sleep(0.05)

@@ -14,6 +14,25 @@ from command.terminal import TerminalSession
 from drainer.kafka.cluster import Cluster
 
 OnTerminal = Callable[..., TerminalSession]
+# The source of a handler of documents, to which a test adds what `handle` does.
+DOCUMENTS = """
+import json
+from drainer.handler import GiveUp, Handler
+from drainer.message import SubMessage
+
+class Documents(Handler):
+    def open(self, context):
+        self.path = context.options["done"]
+
+    def split(self, message):
+        found = json.loads(message.value)
+        for document in found["documents"] if isinstance(found, dict) else found:
+            yield SubMessage(str(document["id"]), document)
+
+    def note(self, *words):
+        with open(self.path, "a") as file:
+            print(*words, file=file)
+"""
 
 
 def operations(count: int, *, lanes: int = 7) -> list[str]:

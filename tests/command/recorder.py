@@ -8,7 +8,7 @@ begins, one when it is done or has failed. Further ones:
 ``pause_ms``: how long each takes; ``gate``: a file that each waits for; ``gated``: the sub-key that
 alone does; ``fail``: the place (``partition/offset/index``) that fails; ``hang``: for a minute.
 
-``bad``: sub-keys, with commas between them, that fail; ``times``: only that many attempts do.
+``bad``: sub-keys, with commas between them, that fail.
 A value that begins with ``!`` makes split raise the exception that it names, unless ``fixed``.
 ``up``: a file without which whatever comes from the offset ``down_from`` on fails.
 
@@ -48,7 +48,6 @@ class Recorder(Handler):
         self._fail = options.get("fail")
         self._hang = "hang" in options
         self._bad = set(options.get("bad", "").split(",")) - {""}
-        self._times = int(options.get("times", "1000000"))
         self._up = Path(options["up"]) if "up" in options else None
         self._fixed = "fixed" in options
         self._down_from = int(options.get("down_from", "0"))
@@ -108,10 +107,9 @@ class Recorder(Handler):
             raise ConnectionError("the index is away")
         if sub.key is not None and sub.key == self.options.get("skip"):
             raise Skip("as the option requests")
-        bad = sub.key in self._bad and sub.attempt <= self._times
-        if not bad and self._fail != f"{message.partition}/{message.offset}/{sub.index}":
-            return
-        raise LookupError("the document is locked")
+        place = f"{message.partition}/{message.offset}/{sub.index}"
+        if sub.key in self._bad or place == self._fail:
+            raise LookupError("the document is locked")
 
 
 class OnTheLoop(Recorder):

@@ -7,25 +7,13 @@ from pathlib import Path
 import orjson
 import pytest
 
+from command.conftest import DOCUMENTS
 from command.process import Command
 from command.test_dead_letters import default_name, letters_of
 
-HANDLER = """
-import json
-from drainer.handler import Handler
-from drainer.message import SubMessage
-
-class Documents(Handler):
-    def open(self, context):
-        self.path = context.options["done"]
-
-    def split(self, message):
-        for document in json.loads(message.value):
-            yield SubMessage(document["id"], document)
-
+HANDLER = f"""{DOCUMENTS}
     def handle(self, sub):
-        with open(self.path, "a") as file:
-            print(sub.payload["customer"], file=file)
+        self.note(sub.payload["customer"])
         if sub.payload.get("bad"):
             raise ValueError("bad")
 """

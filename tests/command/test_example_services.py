@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -20,6 +19,7 @@ import pytest
 
 from command.process import Command
 from docs.pages import ROOT
+from docs.reader import is_open
 from drainer.host.java import find_java
 from drainer.http.protocol import encode_item
 from drainer.message import SubMessage
@@ -67,15 +67,10 @@ def serving(words: list[str], port: int, index: Path) -> Iterator[subprocess.Pop
     env = {**os.environ, "PORT": str(port), "INDEX": str(index)}
     with subprocess.Popen(words, env=env) as process:
         try:
-            eventually(lambda: answers(port), "the service answers", STARTS_WITHIN_S)
+            eventually(lambda: is_open(port), "the service answers", STARTS_WITHIN_S)
             yield process
         finally:
             process.kill()
-
-
-def answers(port: int) -> bool:
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 def bundle(number: int) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -24,20 +23,13 @@ PATIENCE_S = 180.0
 
 
 @pytest.fixture(scope="module")
-def lonely(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The connection to a broker of its own, since limits refuse one that others use."""
     with (
         Broker(tmp_path_factory.mktemp("lonely"), die_with_parent=True) as broker,
         Cluster.connect(ClientSettings.load(broker.bootstrap_servers), 60) as cluster,
     ):
         yield cluster
-
-
-@pytest.fixture
-def command(tmp_path: Path, lonely: Cluster) -> Iterator[Command]:
-    made = Command(tmp_path, lonely)
-    yield made
-    made.close()
 
 
 def test_a_known_result_is_shown_and_what_a_killed_run_left_is_removed_after_asking(
@@ -77,7 +69,7 @@ def test_a_run_that_is_stopped_leaves_nothing_behind_and_is_resumed(command: Com
     )
     running = command.start(*words)
     eventually(
-        lambda: "producer" in _after_begin(running.err) or not running.running,
+        lambda: "producer" in running.err.partition("result")[2] or not running.running,
         "a trial was made",
         PATIENCE_S,
     )
@@ -109,7 +101,3 @@ def test_a_run_that_is_stopped_leaves_nothing_behind_and_is_resumed(command: Com
     again = command(*words)  # Everything is known, so nothing is measured.
     assert "all boundaries, from 2 trials" in again.err
     assert again.took_s < PATIENCE_S / 2
-
-
-def _after_begin(output: str) -> str:
-    return output.partition("result")[2]

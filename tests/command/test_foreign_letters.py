@@ -8,29 +8,17 @@ from time import time
 
 import pytest
 
+from command.conftest import DOCUMENTS
 from command.process import Command
 from drainer.letters.reading import read_letters
 from kafka.topic import eventually
 from letters.foreign_letters import TOOLS, Record, recorded, write
 
-HANDLER = """
-import json
-from drainer.handler import GiveUp, Handler
-from drainer.message import SubMessage
-
-class Documents(Handler):
-    def open(self, context):
-        self.path = context.options["done"]
-
-    def split(self, message):
-        for document in json.loads(message.value)["documents"]:
-            yield SubMessage(str(document["id"]), document)
-
+HANDLER = f"""{DOCUMENTS}
     def handle(self, sub):
         if sub.message.topic == "orders":
             raise GiveUp("again")
-        with open(self.path, "a") as file:
-            print(sub.id, sub.key, sub.payload["id"], file=file)
+        self.note(sub.id, sub.key, sub.payload["id"])
 """
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from command.conftest import DOCUMENTS
 from command.process import Command, Running
 from command.test_dead_letters import default_name, letters_of
 from command.test_spark_chaos import spark_at_home
@@ -22,22 +23,9 @@ LETTERS = 400
 KEYS = 5
 FEW = 60  # that are enough to kill it
 SPARK = ("--master", "local[2]")
-HANDLER = """
-import json
-from drainer.handler import Handler
-from drainer.message import SubMessage
-
-class Documents(Handler):
-    def open(self, context):
-        self.path = context.options["done"]
-
-    def split(self, message):
-        for number, customer in enumerate(json.loads(message.value)):
-            yield SubMessage(f"{message.offset % 5}-{number}", {"customer": customer})
-
+HANDLER = f"""{DOCUMENTS}
     def handle(self, sub):
-        with open(self.path, "a") as file:
-            print(sub.id.partition(":")[2], sub.payload["customer"], file=file)
+        self.note(sub.id.partition(":")[2], sub.payload["customer"])
 """
 engines = pytest.mark.parametrize(
     "where", [(), pytest.param(SPARK, marks=pytest.mark.long)], ids=["here", "on Spark"]
@@ -89,7 +77,11 @@ def test_letters_are_all_at_their_source_after_a_kill(
 def test_what_is_diverted_is_a_letter_or_done_after_a_kill(
     command: Command, tmp_path: Path, where: tuple[str, ...]
 ) -> None:
-    topic = command.topic([json.dumps([n % 3, 42, n % 2]) for n in range(LETTERS)])
+    values = [
+        [{"id": f"{n % 5}-{i}", "customer": c} for i, c in enumerate((n % 3, 42, n % 2))]
+        for n in range(LETTERS)
+    ]
+    topic = command.topic([*map(json.dumps, values)])
     handler, done = command.handler(HANDLER), tmp_path / "done"
     more = ["--divert", "payload.customer == 42", "--rate", "400/s", *where]
     dead = default_name(command, topic)

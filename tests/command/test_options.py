@@ -65,6 +65,7 @@ def test_the_completion_reads_the_cluster_and_the_folder(command: Command, topic
     assert completed(command, "drainer run -b localhost:1 --topic o") == [], "without a cluster"
 
 
+@pytest.mark.long
 def test_the_completion_reads_the_client_file_that_the_profile_names(
     command: Command, topic: Topic
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -111,12 +112,12 @@ def test_killed_again_and_again_it_loses_nothing_and_goes_back_in_order_only(
     topic, target = command.topic(values), command.topic(partitions=3)
     more = ("-c", "40", "--rate", "4000/s")
     running = begin(command, topic, target.name, *DOCUMENTS, *more)
+
+    def ends() -> int:
+        return sum(end for end, _ in command.cluster.log_ends(target.name, range(3)).values())
+
     for least in (1_000, 3_000):
-        eventually(
-            lambda: end_of(command.cluster, target) >= least,  # noqa: B023
-            f"{least} are there",
-            30,
-        )
+        eventually(lambda: ends() >= least, f"{least} are there", 30)  # noqa: B023
         running.kill()
         running = command.start(*command.resume_of(command.plan(topic)), *more)
     running.ends(0)
@@ -131,14 +132,6 @@ def test_killed_again_and_again_it_loses_nothing_and_goes_back_in_order_only(
             repeated += place < reached
             reached = max(reached, place + 1)
         assert reached == len(wanted), f"{key!r} is not written to its end"
-        back = sum(
-            wanted.index(b) <= wanted.index(a)
-            for a, b in zip(steps[key], steps[key][1:], strict=False)
-        )
+        back = sum(wanted.index(b) <= wanted.index(a) for a, b in pairwise(steps[key]))
         assert back <= 2, f"{key!r} went back more often than it was killed"
     assert repeated < 1_500
-
-
-def end_of(cluster: Cluster, topic: Topic) -> int:
-    bounds = cluster.log_bounds(topic.name, range(topic.partitions), "read_uncommitted")
-    return sum(log.end for log in bounds.values())

@@ -9,13 +9,7 @@ import pytest
 
 from scenarios.brokers import Broker
 from scenarios.trust.case import Stage
-from scenarios.trust.rights import (
-    ATTEMPTS,
-    Attempt,
-    strict_broker,
-    try_right_of_tasks,
-    try_rights,
-)
+from scenarios.trust.rights import ATTEMPTS, Attempt, strict_broker, try_right_of_tasks, try_rights
 
 
 @pytest.fixture(scope="module")

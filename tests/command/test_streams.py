@@ -83,6 +83,7 @@ def test_output_that_was_lost_is_reported_on_the_other_stream() -> None:
     )
 
 
+@pytest.mark.long
 def test_half_characters_and_a_narrow_locale_cost_neither_account_nor_report(
     command: Command,
 ) -> None:

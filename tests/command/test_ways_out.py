@@ -11,17 +11,15 @@ import ast
 import re
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 
 import orjson
 import pytest
 
-import drainer
 from command.conftest import distinct
 from command.process import Command
+from docs.pages import ROOT, product
 from kafka.topic import Topic, eventually
 
-SOURCE = Path(drainer.__file__).parent
 COUNT, BLOCKED_AT, BEGAN = 40, 20, 5
 NAMES_COMMAND = re.compile(
     r"drainer (?:run|resume|plan|dead|redrive)\b|\bcommand\(|_undo\(|\{resume\}"
@@ -47,8 +45,7 @@ SHOWN = {
 
 def hints_with_commands() -> Iterator[tuple[str, str]]:
     """The module and the function of each hint that names a command for plans and letters."""
-    for path in SOURCE.rglob("*.py"):
-        tree = ast.parse(path.read_text())
+    for path, tree in product().items():
         for function in ast.walk(tree):
             if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
@@ -61,7 +58,7 @@ def hints_with_commands() -> Iterator[tuple[str, str]]:
                     case _:
                         continue
                 if NAMES_COMMAND.search(ast.unparse(value)):
-                    yield str(path.relative_to(SOURCE)), function.name
+                    yield str(path.relative_to(ROOT / "drainer")), function.name
 
 
 def test_each_hint_that_names_a_command_is_followed_by_a_test() -> None:

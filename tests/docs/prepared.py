@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import orjson
-from aiohttp import web
 
-from command.service import service
+from command.service import results, service
 from core.limit_samples import measured
 from docs.reader import DONE, Reader
 from drainer.errors import EXIT_HALTED
@@ -172,15 +170,10 @@ def of_registry(place: Place) -> None:
 def of_service(place: Place) -> None:
     """A backlog, and a service for its batches."""
     orders(place)
-    served = place.reader.opens(service(lambda body: web.json_response(all_done(body))))
+    served = place.reader.opens(service(results))
     client = f"bootstrap.servers={place.bootstrap}\nhttp.token=TOKEN\n"
     place.write("client.properties", client)
     place.reader.places["https://indexer.internal/drain"] = served.url
-
-
-def all_done(body: Any) -> dict[str, object]:
-    """The service's answer to a batch: all of it is done."""
-    return {"results": [{"id": each["id"], "result": "done"} for each in body["batch"]]}
 
 
 def run(topic: str, group: str, place: Place) -> list[str]:

@@ -162,7 +162,7 @@ class Reader:
             self._opened.callback(_end_group, ended.pid)
         _ended(step, ended.wait(ENDS_WITHIN_S), 0, output.read_text())
         if listens := re.search(r"--port (\d+).*&$", step.does):  # in the background
-            eventually(lambda: _is_open(int(listens[1])), f"port {listens[1]} is open")
+            eventually(lambda: is_open(int(listens[1])), f"port {listens[1]} is open")
         pairs = environment.read_text().split("\0")[:-1]
         self.env = dict(pair.split("=", 1) for pair in pairs) | {"HOME": str(self.folder)}
         return output.read_text()
@@ -187,7 +187,7 @@ def _ended(step: Step, code: int | None, claimed: int, seen: str) -> None:
     assert code == claimed, f"$ {step.does}\nexit {code}, not {claimed}\n{last}"
 
 
-def _is_open(port: int) -> bool:
+def is_open(port: int) -> bool:
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
 

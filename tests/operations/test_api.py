@@ -185,7 +185,9 @@ def test_cancelling_a_task_stops_its_drain_safely(backlog: dict[str, Any]) -> No
     assert len(Slow.handled) == len(set(Slow.handled)) == MESSAGES
 
 
-@pytest.mark.parametrize("later", [[], [signal.SIGTERM]], ids=["alone", "and SIGTERM"])
+@pytest.mark.parametrize(
+    "later", [pytest.param([], marks=pytest.mark.long), [signal.SIGTERM]], ids=["", "and SIGTERM"]
+)
 def test_ctrl_c_stops_a_drain_safely_and_is_raised(
     backlog: dict[str, Any], bootstrap: str, later: list[signal.Signals]
 ) -> None:

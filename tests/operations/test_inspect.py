@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -33,9 +33,7 @@ class Documents(Handler):
         raise AssertionError("nothing is handled")
 
 
-@pytest.fixture
-def documents() -> LoadedHandler:
-    return LoadedHandler("documents", Documents)
+DOCUMENTS = LoadedHandler("documents", Documents)
 
 
 def values(count: int) -> list[str]:
@@ -43,10 +41,29 @@ def values(count: int) -> list[str]:
     return [json.dumps(["hot", f"a{n}", f"b{n % 50}", f"c{n % 7}"]) for n in range(count)]
 
 
-def inspected(
-    cluster: Cluster, topic: str, group: str = "g", handler: Any = None, **chosen: Any
-) -> Inspection:
-    return inspect_backlog(cluster, InspectRequest(topic, group, handler, **chosen))
+@dataclass(frozen=True)
+class Backlog:
+    """A topic of one test, once it is made."""
+
+    cluster: Cluster
+    bootstrap: str
+    name: str
+
+    def made(self, partitions: int = 1, **config: str) -> Topic:
+        """Make it; of names in its configuration, ``_`` stands for a dot."""
+        dotted = {name.replace("_", "."): value for name, value in config.items()}
+        return Topic(self.bootstrap, self.name, partitions, dotted)
+
+    def group_at(self, offsets: dict[int, int], group: str = "g") -> None:
+        self.cluster.alter_committed(group, self.name, offsets)
+
+    def inspected(self, group: str = "g", handler: Any = None, **chosen: Any) -> Inspection:
+        return inspect_backlog(self.cluster, InspectRequest(self.name, group, handler, **chosen))
+
+
+@pytest.fixture
+def backlog(cluster: Cluster, bootstrap: str, topic_name: str) -> Backlog:
+    return Backlog(cluster, bootstrap, topic_name)
 
 
 def dated(topic: Topic, timestamps_ms: list[int], value: str = "v", partition: int = 0) -> None:
@@ -56,19 +73,17 @@ def dated(topic: Topic, timestamps_ms: list[int], value: str = "v", partition: i
     assert producer.flush(15) == 0
 
 
-def test_a_whole_reading_is_exact(
-    cluster: Cluster, bootstrap: str, topic_name: str, documents: LoadedHandler
-) -> None:
-    topic = Topic(bootstrap, topic_name, partitions=2)
+def test_a_whole_reading_is_exact(backlog: Backlog) -> None:
+    topic = backlog.made(partitions=2)
     for partition in (0, 1):
         topic.produce(values(700), partition=partition, key=b"customer")
     topic.transact(["[]"] * 3, commit=False)
-    cluster.alter_committed("g", topic_name, {0: 100, 1: 0})
+    backlog.group_at({0: 100, 1: 0})
     seen: list[tuple[int, int]] = []
 
     found = inspect_backlog(
-        cluster,
-        InspectRequest(topic_name, "g", documents, messages=None),
+        backlog.cluster,
+        InspectRequest(backlog.name, "g", DOCUMENTS, messages=None),
         lambda done, total: seen.append((done, total)),
     )
 
@@ -89,13 +104,11 @@ def test_a_whole_reading_is_exact(
     )
 
 
-def test_a_sample_stands_for_the_whole(
-    cluster: Cluster, bootstrap: str, topic_name: str, documents: LoadedHandler
-) -> None:
-    topic = Topic(bootstrap, topic_name)
+def test_a_sample_stands_for_the_whole(backlog: Backlog) -> None:
+    topic = backlog.made()
     topic.produce(values(4000), key=b"customer")
 
-    found = inspected(cluster, topic_name, "g", documents, from_="earliest", messages=400)
+    found = backlog.inspected("g", DOCUMENTS, from_="earliest", messages=400)
 
     assert not found.reading.full
     assert found.contents.messages == 400
@@ -108,49 +121,42 @@ def test_a_sample_stands_for_the_whole(
     assert found.sub_messages == 16_000
 
 
-def test_an_active_group_is_inspected_and_its_members_are_named(
-    cluster: Cluster, bootstrap: str, topic_name: str
-) -> None:
-    topic = Topic(bootstrap, topic_name)
+def test_an_active_group_is_inspected_and_its_members_are_named(backlog: Backlog) -> None:
+    topic = backlog.made()
     topic.produce(values(10))
-    group = f"g-{topic_name}"
-    cluster.alter_committed(group, topic_name, {0: 4})
+    group = f"g-{backlog.name}"
+    backlog.group_at({0: 4}, group)
     member = topic.live_member(group, client_id="indexer-7")
     try:
-        found = inspected(cluster, topic_name, group)
+        found = backlog.inspected(group)
         assert found.group.active
         assert [m.client_id for m in found.group.members] == ["indexer-7"]
         assert found.messages == 6
         assert found.skew is None
-        assert cluster.group(group).members == found.group.members
+        assert backlog.cluster.group(group).members == found.group.members
     finally:
         member.close()
 
 
-def test_ages_leave_out_what_the_group_has_handled(
-    cluster: Cluster, bootstrap: str, topic_name: str
-) -> None:
-    topic = Topic(bootstrap, topic_name, partitions=2)
+def test_ages_leave_out_what_the_group_has_handled(backlog: Backlog) -> None:
+    topic = backlog.made(partitions=2)
     now_ms = round(time.time() * 1000)
     dated(topic, [now_ms - 11 * HOUR_MS // 2] * 30, partition=0)
     dated(topic, [now_ms - 7 * HOUR_MS // 2] * 50 + [now_ms - HOUR_MS // 2] * 10, partition=1)
-    cluster.alter_committed("g", topic_name, {0: 0, 1: 50})
+    backlog.group_at({0: 0, 1: 50})
 
-    found = inspected(cluster, topic_name)
+    found = backlog.inspected()
 
     assert [round(b.share * 40) for b in found.ages] == [10, *[0] * 8, 30]
     assert found.ages[-1].high == pytest.approx(5.5 * 3600, abs=60)
 
 
-def test_size_takes_the_head_when_enough_follows_it(
-    cluster: Cluster, bootstrap: str, topic_name: str
-) -> None:
-    config = {"retention.ms": "-1", "retention.bytes": "20000"}
-    topic = Topic(bootstrap, topic_name, config=config)
+def test_size_takes_the_head_when_enough_follows_it(backlog: Backlog) -> None:
+    topic = backlog.made(retention_ms="-1", retention_bytes="20000")
     now_ms = round(time.time() * 1000)
     dated(topic, [now_ms - HOUR_MS] * 4 + [now_ms - 1000] * 6, "x" * 999)
 
-    found = inspected(cluster, topic_name, from_="earliest")
+    found = backlog.inspected(from_="earliest")
 
     # 10,000 of 20,000 bytes are there, and 6,000 came in 300 s.
     assert found.retention_s == pytest.approx(500)
@@ -158,15 +164,13 @@ def test_size_takes_the_head_when_enough_follows_it(
     assert found.expiry.by == "retention.bytes"
 
 
-def test_records_that_retention_took_already_are_reported_and_the_rest_is_inspected(
-    cluster: Cluster, bootstrap: str, topic_name: str
-) -> None:
-    topic = Topic(bootstrap, topic_name, config={"retention.ms": "-1"})
+def test_what_retention_took_already_is_reported_and_the_rest_inspected(backlog: Backlog) -> None:
+    topic = backlog.made(retention_ms="-1")
     topic.produce(values(10))
-    cluster.alter_committed("g", topic_name, {0: 2})
+    backlog.group_at({0: 2})
     topic.delete_before(7)
 
-    found = inspected(cluster, topic_name)
+    found = backlog.inspected()
 
     assert (found.lost, found.messages) == (5, 3)
     assert inspection_warnings(found)[0].startswith(
@@ -174,10 +178,10 @@ def test_records_that_retention_took_already_are_reported_and_the_rest_is_inspec
     )
 
 
-def test_a_partition_without_a_leader_is_reported_and_the_others_are_inspected(
-    cluster: Cluster, bootstrap: str, topic_name: str, monkeypatch: pytest.MonkeyPatch
+def test_a_partition_without_a_leader_is_reported_and_the_others_inspected(
+    backlog: Backlog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = Topic(bootstrap, topic_name, partitions=2, config={"retention.ms": "-1"})
+    topic = backlog.made(partitions=2, retention_ms="-1")
     topic.produce(values(10), partition=1)
     look_at = Cluster.topic
 
@@ -187,49 +191,43 @@ def test_a_partition_without_a_leader_is_reported_and_the_others_are_inspected(
 
     monkeypatch.setattr(Cluster, "topic", half_down)
 
-    found = inspected(cluster, topic_name, from_="earliest")
+    found = backlog.inspected(from_="earliest")
 
     assert found.offline == [0]
     assert found.messages == 10
     assert inspection_warnings(found) == ["partition 0: no leader, so drainer did not count it"]
 
 
-def test_holes_are_not_counted_as_messages(
-    cluster: Cluster, bootstrap: str, topic_name: str
-) -> None:
-    topic = Topic(bootstrap, topic_name)
+def test_holes_are_not_counted_as_messages(backlog: Backlog) -> None:
+    topic = backlog.made()
     for part in range(10):
         topic.produce([f"{part}-{n}" for n in range(10)])
         topic.transact(["gone"] * 9, commit=False)
-    exact = inspected(cluster, topic_name, from_="earliest", messages=None)
-    sampled = inspected(cluster, topic_name, from_="earliest", messages=40, seed=1)
+    exact = backlog.inspected(from_="earliest", messages=None)
+    sampled = backlog.inspected(from_="earliest", messages=40, seed=1)
 
     assert (exact.offsets, exact.messages) == (200, 100)
     assert not sampled.reading.full
     assert sampled.messages == pytest.approx(100, abs=35)
 
 
-def test_an_empty_backlog_is_none(
-    cluster: Cluster, bootstrap: str, topic_name: str, documents: LoadedHandler
-) -> None:
-    topic = Topic(bootstrap, topic_name)
+def test_an_empty_backlog_is_none(backlog: Backlog) -> None:
+    topic = backlog.made()
     topic.produce(["[]"])
-    cluster.alter_committed("g", topic_name, {0: 1})
+    backlog.group_at({0: 1})
 
     for messages in (None, 100):
-        found = inspected(cluster, topic_name, "g", documents, messages=messages)
+        found = backlog.inspected("g", DOCUMENTS, messages=messages)
         assert (found.messages, found.offsets, found.age_s, found.retention_s) == (0, 0, None, None)
         assert found.hot is None
 
 
-def test_from_until_and_partition_choose_as_for_a_drain(
-    cluster: Cluster, bootstrap: str, topic_name: str
-) -> None:
-    topic = Topic(bootstrap, topic_name, partitions=3)
+def test_from_until_and_partition_choose_as_for_a_drain(backlog: Backlog) -> None:
+    topic = backlog.made(partitions=3)
     for partition in range(3):
         topic.produce(values(20), partition=partition)
 
-    found = inspected(cluster, topic_name, partitions=(1,), from_="5", until="15")
+    found = backlog.inspected(partitions=(1,), from_="5", until="15")
 
     (part,) = found.partitions
     assert (part.partition, part.start, part.end, found.messages) == (1, 5, 15, 10)

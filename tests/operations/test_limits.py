@@ -112,13 +112,14 @@ def test_a_stopped_run_leaves_no_topic_and_reports_how_to_resume(
     assert len(host.modelled.tried) == len(limits.trials) - 2
 
 
+def forbidden(*_: object) -> None:
+    raise Refused("this user may not do that", hint="grant CREATE")
+
+
 def test_who_may_not_create_the_topic_is_refused_for_that_alone(
     cluster: Cluster, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepared = prepare_limits(cluster, SETTINGS, out)
-
-    def forbidden(*_: object) -> None:
-        raise Refused("this user may not do that", hint="grant CREATE")
 
     monkeypatch.setattr(operation, "create_test_topic", forbidden)
     monkeypatch.setattr(operation, "delete_test_topics", forbidden)
@@ -133,9 +134,6 @@ def test_a_topic_that_can_not_be_removed_is_reported_and_spoils_no_result(
     cluster: Cluster, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepared = prepare_limits(cluster, SETTINGS, out)
-
-    def forbidden(*_: object) -> None:
-        raise Refused("this user may not delete it")
 
     with monkeypatch.context() as patched:
         patched.setattr(operation, "delete_test_topics", forbidden)

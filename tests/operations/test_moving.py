@@ -39,6 +39,13 @@ def half_way(story: Story) -> OffsetPlan:
     return plan
 
 
+def note_25(story: Story, plan: OffsetPlan) -> None:
+    """Write a journal that came to 25."""
+    story.file.start_journal(plan.terms.drain_id, plan.account.generation)
+    story.file.append(Record({0: finished(25)}))
+    story.file.release()
+
+
 def test_undo_puts_the_group_where_it_was_before_and_a_resume_takes_it_back(story: Story) -> None:
     half_way(story)
 
@@ -54,9 +61,7 @@ def test_undo_puts_the_group_where_it_was_before_and_a_resume_takes_it_back(stor
 
 def test_what_only_the_journal_knows_is_folded_in(story: Story) -> None:
     plan = half_way(story)
-    story.file.start_journal(plan.terms.drain_id, plan.account.generation)
-    story.file.append(Record({0: finished(25)}))
-    story.file.release()
+    note_25(story, plan)
     assert ("the journal adds 1 record", None) in examine(story.cluster, story.file.load())
 
     put_back(story)
@@ -164,9 +169,7 @@ def test_a_crash_after_the_move_leaves_a_plan_that_accepts_it(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = half_way(story)
-    story.file.start_journal(plan.terms.drain_id, plan.account.generation)
-    story.file.append(Record({0: finished(25)}))
-    story.file.release()
+    note_25(story, plan)
     write, writes = type(story.file).write, []
 
     def fail_the_second(file: object, plan: object) -> None:
