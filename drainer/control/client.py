@@ -134,8 +134,8 @@ def _connect(plan: PlanPlace) -> closing[socket.socket]:
         if is_own_socket(path):
             try:
                 return closing(_open(path, ANSWERED_S))
-            except ConnectionRefusedError:
-                continue  # The drain of this socket is dead.
+            except (ConnectionRefusedError, FileNotFoundError):
+                continue  # The drain of this socket is dead, or has just ended.
             except OSError as error:
                 raise Refused(
                     f"can't reach the drain of {plan}: {error.strerror or error}",

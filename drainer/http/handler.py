@@ -6,6 +6,7 @@ import re
 import ssl
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from socket import SHUT_RDWR
 from threading import Timer
@@ -216,7 +217,8 @@ def _checked(text: str, name: str, allowed: re.Pattern[str]) -> str:
 
 def _hang_up(connection: HTTPConnection) -> None:
     if connection.sock is not None:
-        connection.sock.shutdown(SHUT_RDWR)
+        with suppress(OSError):  # The service may have closed it already.
+            connection.sock.shutdown(SHUT_RDWR)
 
 
 def _checked_url(url: str) -> str:
