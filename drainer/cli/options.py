@@ -37,7 +37,7 @@ _HANDLER = "Handler: package.module:Name, path/to/file.py:Name, print, count, pr
 _LIMITS = "Broker limits"
 
 _backlog = partial(option, panel="Backlog")
-_PAYLOADS = "Payloads (kept in the plan)"
+_PAYLOADS = "Payloads"
 _payload = partial(option, panel=_PAYLOADS)
 
 

@@ -120,7 +120,7 @@ def parse_limit(text: str) -> Limit:
 
 
 _HALF = Limit(share=0.5)
-_kept = partial(option, panel="Failures (kept in the plan)", live=True)
+_kept = partial(option, panel="Failures", live=True)
 _rare = partial(_kept, tune=True)
 
 
@@ -183,7 +183,7 @@ class FailureSettings(JsonRecord):
         EXPRESSIONS,
         live=False,
         risk="it leaves sub-messages out",
-        panel="Skip rules (kept in the plan)",
+        panel="Skip rules",
     )
     max_failures: Limit = _kept(
         "Halt once more sub-messages than this were given up, over all runs.",

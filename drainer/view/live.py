@@ -50,7 +50,7 @@ from drainer.view.terminal import Terminal
 
 STEP = 1.25  # A key multiplies or divides the concurrency by this.
 SHORT = "p pause  + - concurrency  s stop  ? help"
-LONG = "p pauses and unpauses  + - 25% more or fewer calls in flight  s stops like Ctrl-C"
+LONG = "p pauses and unpauses  + - more or fewer calls in flight  s stops like Ctrl-C"
 
 
 @dataclass(eq=False)
