@@ -62,9 +62,11 @@ def test_reading_is_capped_by_what_groups_read_and_writing_by_what_was_sent(
     requested = [*command.what(topic, "count"), *limits, "--tune", "order=none", "--latency", "1ms"]
 
     estimate = command("estimate", *requested).answer["estimate"]
+    inspected = command("inspect", *command.what(topic, "count"), *limits).answer
     dry = command("run", *what, *limits, "--dry-run").answer
     answer = command("run", *what, *limits, "--yes").answer
 
+    assert inspected["cap"]["messages_per_s"] == 5_000
     assert dry["cap"]["messages_per_s"] == estimate["read_cap"] == 5_000
     assert answer["read_cap"]["messages_per_s"] == 5_000
     assert answer["write_cap"]["messages_per_s"] == 1_000

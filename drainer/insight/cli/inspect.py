@@ -136,7 +136,7 @@ def inspect(
         found = inspect_backlog(cluster, request, show)
     page, capped = inspection_page(found, failures.skip), {}
     if limits is not None and found.messages and found.bytes:
-        cap = limits.cap(found.bytes / found.messages)
+        cap = limits.reading.cap(found.bytes / found.messages)
         capped = {"cap": builtins(cap)}
         of_limits = section("Broker limits", caps.fields_before(cap, found.messages))
         page = replace(page, sections=(*page.sections, of_limits))

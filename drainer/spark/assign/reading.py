@@ -8,7 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import monotonic
 
-from drainer.errors import BrokerUnreachable, DrainerError, Interrupted, Refused, raised_as
+from drainer.errors import (
+    BrokerUnreachable,
+    DrainerError,
+    Interrupted,
+    LimitsRefused,
+    Refused,
+    raised_as,
+)
 from drainer.host.calls import blocking_call
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import HEADS_BYTES, Span, read_spans
@@ -107,7 +114,10 @@ class Reader:
         limits = self.plan.terms.limits
         if limits is None or not self._messages:
             return status
-        cap = limits.reading.cap(max(1.0, self._bytes / self._messages))
+        try:
+            cap = limits.reading.cap(max(1.0, self._bytes / self._messages))
+        except LimitsRefused:  # Nothing was safe at that mean size; tasks keep their last cap.
+            return status
         elapsed_s, binds = status.timing.elapsed_s, self.reads and waited_for
         found = CapStatus.of(cap, self._messages, elapsed_s, binds=binds)
         return replace(status, caps=CapsStatus(found))
