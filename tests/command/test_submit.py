@@ -106,8 +106,11 @@ def test_a_submitted_drain_that_was_killed_is_resumed_from_its_plan_in_an_object
     plan = s3.uri(f"{topic.name}/orders.plan.json")
     where = ("--master", cluster_of_spark.url, "--deploy-mode", "client", app())
     with Submitted(command, *where, *run_words(command, topic, plan, pause_ms=20)) as first:
-        some = lambda: len(command.record.done()) > 200  # noqa: E731
-        eventually(lambda: some() or not first.running, "200 are done", PATIENCE_S)
+        eventually(
+            lambda: len(command.record.done()) > 200 or not first.running,
+            "200 are done",
+            PATIENCE_S,
+        )
         assert first.running, first.output
     assert 0 < len(command.record.done()) < len(values) * 2
 

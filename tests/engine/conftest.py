@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from made_up_kafka import VirtualDrains
+
+from engine.made_up_kafka import VirtualDrains
 
 
 @pytest.fixture

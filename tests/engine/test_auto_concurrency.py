@@ -9,14 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from made_up_kafka import (
-    Kind,
-    OnTheLoop,
-    VirtualDrains,
-    both_kinds,
-    in_lanes,
-)
-from test_batches import Together, in_batches
 
 from drainer.engine.runtime import Runtime
 from drainer.message import SubMessage
@@ -26,6 +18,14 @@ from drainer.policy.concurrency_limit import ConcurrencyLimit, LoadSample
 from drainer.spark.state.state import DriverControl, QuotaGrant
 from drainer.spark.task.handling import Borrower
 from drainer.text.mask import VARIABLE
+from engine.made_up_kafka import (
+    Kind,
+    OnTheLoop,
+    VirtualDrains,
+    both_kinds,
+    in_lanes,
+)
+from engine.test_batches import Together, in_batches
 
 MOST = 40
 AUTO = LocalSettings(concurrency=Concurrency.auto(MOST))

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
-from made_up_kafka import Accounting, Step, VirtualDrains, in_lanes
 
 from builders import counts
 from drainer.handler import GiveUp, Results, Retry, Skip
 from drainer.message import SubMessage
 from drainer.model.settings import FailureSettings, OnFailure
+from engine.made_up_kafka import Accounting, Step, VirtualDrains, in_lanes
 
 HOT = in_lanes(300, 1)
 QUICK = FailureSettings(retries=2, retry_delay_s=0.001, retry_max_delay_s=0.004)

@@ -10,19 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-import made_up_kafka
 import pytest
-from made_up_kafka import (
-    UNHURRIED,
-    Kind,
-    OnTheLoop,
-    OnThreads,
-    VirtualDrains,
-    both_kinds,
-    in_lanes,
-    log_of,
-    split_specs,
-)
 
 from builders import counts
 from core.messages import sub_place
@@ -33,6 +21,18 @@ from drainer.kafka.reader import FetchedBatch
 from drainer.loading.loader import LoadedHandler
 from drainer.message import Message, SubMessage
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
+from engine import made_up_kafka
+from engine.made_up_kafka import (
+    UNHURRIED,
+    Kind,
+    OnTheLoop,
+    OnThreads,
+    VirtualDrains,
+    both_kinds,
+    in_lanes,
+    log_of,
+    split_specs,
+)
 from fake_kafka import FakeSource
 from simulation.loop import work
 

@@ -9,18 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from made_up_kafka import (
-    Kind,
-    OnTheLoop,
-    OnThreads,
-    Rehearsal,
-    Spec,
-    both_kinds,
-    handler_of,
-    in_lanes,
-    log_of,
-    work_on_a_thread,
-)
 
 from drainer.core.dispatch import MESSAGE_BYTES, SUB_MESSAGE_BYTES
 from drainer.core.merge import Record
@@ -32,6 +20,18 @@ from drainer.message import SubMessage
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Status
 from drainer.store.plan_file import PlanFile
+from engine.made_up_kafka import (
+    Kind,
+    OnTheLoop,
+    OnThreads,
+    Rehearsal,
+    Spec,
+    both_kinds,
+    handler_of,
+    in_lanes,
+    log_of,
+    work_on_a_thread,
+)
 from simulation.loop import work
 
 MIB = 1024 * 1024

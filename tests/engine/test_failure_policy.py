@@ -8,16 +8,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
-from made_up_kafka import (
-    UNHURRIED,
-    Kind,
-    OnTheLoop,
-    OnThreads,
-    VirtualDrains,
-    both_kinds,
-    handler_of,
-    in_lanes,
-)
 
 from core.messages import Place
 from drainer.errors import (
@@ -32,6 +22,16 @@ from drainer.message import Message, SubMessage
 from drainer.model.settings import FailureSettings, Limit, LocalSettings, OnFailure
 from drainer.model.status import DOUBLED_MOST
 from drainer.policy.failures import Totals
+from engine.made_up_kafka import (
+    UNHURRIED,
+    Kind,
+    OnTheLoop,
+    OnThreads,
+    VirtualDrains,
+    both_kinds,
+    handler_of,
+    in_lanes,
+)
 
 QUICK = FailureSettings(retries=2, retry_delay_s=0.001, retry_max_delay_s=0.004)
 

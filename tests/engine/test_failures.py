@@ -19,7 +19,6 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from made_up_kafka import VirtualTime
 
 from core.messages import deliver, one_partition
 from drainer.engine.failures import Failures
@@ -28,6 +27,7 @@ from drainer.message import SubMessage
 from drainer.model.settings import FailureSettings, OnFailure
 from drainer.policy.failures import PROBE_FIRST_S, FailurePolicy, Totals
 from drainer.policy.rate import Rate
+from engine.made_up_kafka import VirtualTime
 from simulation.loop import work
 from simulation.world import EPOCH_S
 

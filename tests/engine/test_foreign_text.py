@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from made_up_kafka import OnTheLoop, VirtualDrains, in_lanes
 from prometheus_client import CollectorRegistry, generate_latest
 
 from builders import a_plan
@@ -35,6 +34,7 @@ from drainer.view.plan import history_page, plan_page
 from drainer.view.report.page import html
 from drainer.view.summary import drain_page
 from drainer.view.terminal import Terminal
+from engine.made_up_kafka import OnTheLoop, VirtualDrains, in_lanes
 from view import samples
 
 # Half surrogate pairs, control and bidi characters, NUL, line breaks, and what is very long.

@@ -12,17 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_up_kafka import (
-    Kind,
-    OnTheLoop,
-    OnThreads,
-    Rehearsal,
-    VirtualDrains,
-    both_kinds,
-    handler_of,
-    in_lanes,
-    log_of,
-)
 
 from builders import a_status, changed, counts
 from drainer.core.batches import Batching
@@ -44,6 +33,17 @@ from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.status import Load, Status
 from drainer.model.unhandled import RuleStatus
 from drainer.view.limit import Bottleneck, advice, limit, limit_of
+from engine.made_up_kafka import (
+    Kind,
+    OnTheLoop,
+    OnThreads,
+    Rehearsal,
+    VirtualDrains,
+    both_kinds,
+    handler_of,
+    in_lanes,
+    log_of,
+)
 from simulation.loop import work
 
 

@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from virtual_drain import Bad, VirtualDrain, given_up_by, named
 
 from drainer.errors import Halted
 from drainer.handler import GiveUp, Retry, Skip
 from drainer.model.settings import FailureSettings, Limit, OnFailure
 from drainer.policy.failures import FAILURES_OWN, OWN_ERROR, PROBE_MOST_S
+from engine.virtual_drain import Bad, VirtualDrain, given_up_by, named
 
 POLICY = FailureSettings(retries=3, on_failure=OnFailure.DEAD_LETTER)
 

@@ -10,17 +10,6 @@ from math import inf
 from typing import Any
 
 import pytest
-from made_up_kafka import (
-    QUICK,
-    Accounting,
-    Kind,
-    OnTheLoop,
-    Rehearsal,
-    VirtualDrains,
-    both_kinds,
-    handler_of,
-    log_of,
-)
 
 from core.messages import sub_place
 from drainer.engine import checkpointer, lifecycle
@@ -37,6 +26,17 @@ from drainer.message import SubMessage
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Status
 from drainer.store.plan_file import PlanFile
+from engine.made_up_kafka import (
+    QUICK,
+    Accounting,
+    Kind,
+    OnTheLoop,
+    Rehearsal,
+    VirtualDrains,
+    both_kinds,
+    handler_of,
+    log_of,
+)
 from simulation.loop import work
 
 BACKLOG = log_of(*([f"k{n % 30}", f"x{n}"] for n in range(300)))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from made_up_kafka import OnTheLoop, Spec, VirtualDrains, log_of
 
 from drainer.engine.control import Pause, Stop
 from drainer.errors import EXIT_CLASS_WAITS, EXIT_DONE, EXIT_HALTED, EXIT_INTERRUPTED, Refused
 from drainer.message import SubMessage
 from drainer.model.account import EventKind
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
+from engine.made_up_kafka import OnTheLoop, Spec, VirtualDrains, log_of
 
 FIRST = "key =~ 'c.*'"
 IN_TURN = {0: log_of(*([f"c{n}"] if n % 2 else [f"x{n}"] for n in range(40)))}

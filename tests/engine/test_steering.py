@@ -14,14 +14,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from made_up_kafka import (
-    Kind,
-    OnTheLoop,
-    OnThreads,
-    VirtualDrains,
-    both_kinds,
-    in_lanes,
-)
 
 from drainer.engine.control import Change, ControlRequest, Pause, Stop, Unpause
 from drainer.errors import DrainerError, Refused, UsageError
@@ -31,6 +23,14 @@ from drainer.model.codec import builtins
 from drainer.model.option import Concurrency
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from drainer.model.status import Summary
+from engine.made_up_kafka import (
+    Kind,
+    OnTheLoop,
+    OnThreads,
+    VirtualDrains,
+    both_kinds,
+    in_lanes,
+)
 from simulation.loop import work
 
 ANA = "ana@db1"

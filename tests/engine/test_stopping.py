@@ -11,16 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from made_up_kafka import (
-    Accounting,
-    Kind,
-    OnTheLoop,
-    Rehearsal,
-    VirtualDrains,
-    both_kinds,
-    in_lanes,
-    log_of,
-)
 
 from core.messages import Place, sub_place
 from drainer.engine import checkpointer, lifecycle
@@ -31,6 +21,16 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Status
 from drainer.store.plan_file import PlanFile
+from engine.made_up_kafka import (
+    Accounting,
+    Kind,
+    OnTheLoop,
+    Rehearsal,
+    VirtualDrains,
+    both_kinds,
+    in_lanes,
+    log_of,
+)
 from simulation.loop import work
 
 AT: Place = (0, 40, 0)  # where the signal comes

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, in_lanes, work_on_a_thread
 
 import drainer
 from drainer.engine import watchdog
 from drainer.message import SubMessage
 from drainer.model.settings import LocalSettings
+from engine.made_up_kafka import OnTheLoop, OnThreads, Rehearsal, in_lanes, work_on_a_thread
 from simulation.loop import work
 
 

@@ -11,7 +11,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from made_up_kafka import Letters, VirtualTime
 
 from core.messages import deliver, one_partition
 from drainer.engine.coroutines import AsyncWorkers
@@ -23,6 +22,7 @@ from drainer.model.progress import Outcome
 from drainer.model.settings import FailureSettings, OnFailure
 from drainer.model.status import FailureStatus
 from drainer.policy.failures import FailurePolicy
+from engine.made_up_kafka import Letters, VirtualTime
 from fake_kafka import FakeLock
 from simulation.loop import work
 

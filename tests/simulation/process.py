@@ -235,7 +235,12 @@ def watch(dispatcher: Dispatcher, account: Account) -> None:
             subs: Sequence[SubMessage], done: int, leave: Callable[[SubMessage], None]
         ) -> int:
             left = list[SubMessage]()
-            found = sift(subs, done, lambda sub: (left.append(sub), leave(sub))[1])
+
+            def watched_leave(sub: SubMessage) -> None:
+                left.append(sub)
+                leave(sub)
+
+            found = sift(subs, done, watched_leave)
             for sub in subs:
                 if (found & ~done) >> sub.index & 1 and sub not in left:
                     account.rule_out(sub_place(sub))
