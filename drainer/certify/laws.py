@@ -188,7 +188,7 @@ class Trial:
             found.update((part, subs[part.index]) for part in parts)
         return found
 
-    def orders(self, parts: Sequence[Part], priority: Priority, width: int) -> Sequence[Steps]:
+    def schedule(self, parts: Sequence[Part], priority: Priority, width: int) -> Sequence[Steps]:
         """Return a schedule of parts that a drain may choose.
 
         A drain's dispatcher decides which parts may be handled next. Of these, the ``width`` parts
@@ -277,7 +277,7 @@ def check_commutes(
     groups = [
         parts
         for parts in trial.serial_groups()
-        if trial.orders(parts, _last, 1) != [_one_by_one(parts)]
+        if trial.schedule(parts, _last, 1) != [_one_by_one(parts)]
     ]
     if not groups:
         raise ValueError(
@@ -287,7 +287,7 @@ def check_commutes(
     for priority in _priorities(schedules, seed):
         for width in (1, AT_ONCE) if trial.is_async else (1,):
             for parts in groups:
-                found = trial.find(parts, partial(trial.orders, priority=priority, width=width))
+                found = trial.find(parts, partial(trial.schedule, priority=priority, width=width))
                 if found is not None:
                     raise _not_commuting(found)
 

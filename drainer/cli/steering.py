@@ -33,7 +33,7 @@ from drainer.view.terminal import Terminal
 
 EVERY_S = 1.0  # `watch --all` asks all drains this often.
 # If the terminal can't redraw lines, `watch --all` prints a line per drain this often.
-SPOKEN_S = 5.0
+PRINT_EVERY_S = 5.0
 
 # A drain answers twice a second. It counts as silent if its last answer is older than this.
 SILENT_S = 5.0
@@ -272,13 +272,13 @@ def _only_one() -> PlanPlace:
 
 
 def _watch_all(terminal: Terminal) -> None:
-    spoken_s = -inf
+    printed_s = -inf
     with RunningLine(terminal) as line:
         while found := client.running():
             lines = [found_line(each) for each in found]
             line.draw("\n".join(lines))
-            if not terminal.is_live and monotonic() - spoken_s >= SPOKEN_S:
-                spoken_s = monotonic()
+            if not terminal.is_live and monotonic() - printed_s >= PRINT_EVERY_S:
+                printed_s = monotonic()
                 for each in lines:
                     terminal.print_line(each)
             sleep(EVERY_S)

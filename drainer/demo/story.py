@@ -128,7 +128,7 @@ class Demo:
         try:
             print_line("How long will it take?")
             estimates = self._estimate()
-            print_line("Drain it; Ctrl-C part-way")
+            print_line("Drain it, and interrupt it part-way")
             drain = partial(
                 drainer.drain,
                 topic=self._topic,

@@ -173,9 +173,10 @@ def _calls(
     """Return how many calls a backlog takes, and how many sub-messages are folded into others.
 
     A call takes the sub-messages that wait in a lane. In a busy lane, at least one arrives during
-    each call, so the next call begins at once and takes those that have arrived. In any other lane,
-    sub-messages gather until it is the lane's turn among all lanes that the engine reads ahead. If
-    the engine can read ahead over all lanes of the backlog, a call may take all of its lane.
+    each call. If there are enough workers for all busy lanes, the next call begins at once, and
+    takes those that have arrived. In any other lane, sub-messages gather until it is the lane's
+    turn among all lanes that the engine reads ahead. If the engine can read ahead over all lanes of
+    the backlog, a call may take all of its lane.
 
     How fast sub-messages arrive depends on the number of calls. So the number is computed in
     rounds, each of which begins with the result of the last, until two rounds agree.

@@ -66,8 +66,8 @@ def limits(
     overloaded. Without --max-rate, it begins with 200 MB/s per broker, and doubles that as long as
     it is safe. With the default --safe-share, a fifth of the brokers may be lost. Ctrl-C ends all
     traffic at once, and the same command resumes from the finished trials. At the end drainer
-    removes the test topic. If it was killed, the next run asks, and removes the topic. It can't run
-    on Spark Connect.
+    removes the test topic. If drainer was killed, the next run asks you, and then removes the
+    topic. This command can't run on Spark Connect.
 
     Examples:
 

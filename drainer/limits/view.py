@@ -316,7 +316,7 @@ def _warnings(limits: MeasuredLimits) -> list[str]:
             found.append(
                 f"{figures.size(each.message_bytes)}: the boundary is {between(each)} messages/s,"
                 f" wider than {figures.share(limits.settings.precision)} on either side. "
-                + ("Add --trials, and repeat the command." if more else "Lower --max-rate.")
+                + ("Raise --trials, and repeat the command." if more else "Lower --max-rate.")
             )
     return found
 

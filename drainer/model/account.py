@@ -161,14 +161,17 @@ class PartitionPlan:
 
 @dataclass(frozen=True, slots=True)
 class StateReference(JsonRecord):
-    """The place where tasks of a drain write records, and which of these records the plan has.
+    """The place where Spark tasks record their progress, and which records the plan has taken in.
 
-    The plan has all records of epochs before ``epoch``, and of this epoch those of dispatches that
-    are below ``next`` and not ``open``. It may have any part of the other records.
+    Each driver of the drain works in an epoch of its own, in which it numbers its dispatches to
+    tasks. The plan has all records of earlier epochs. Of this epoch, it has all records of the
+    dispatches below ``next``, except those in ``open``, which have not ended. Of an open or a later
+    dispatch, the plan may have some records.
 
     Attributes:
-        counted: the counts of those other records that are in the plan's account, by partition.
-        unhandled: the counts by name of those other records that are in the plan's account.
+        uri: the place of the records.
+        counted: the counts that the plan's account has from open dispatches, by partition.
+        unhandled: the counts by name that the plan's account has from open dispatches.
         units: messages that ``split`` rejected in dispatches that are under way, by partition. Most
             claims have no part of such a message, so they report it as finished before its outcome
             is decided.

@@ -194,7 +194,7 @@ def _plan_written(
         # Nothing was handled yet, because a drain raises nothing after the handler's open().
         file.rollback(plan, archived)
         if archived is not None:
-            print_line(f"put the earlier plan back to {file.path}")
+            print_line(f"restored the earlier plan at {file.path}")
         raise
 
 

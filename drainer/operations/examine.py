@@ -189,6 +189,6 @@ def added_partitions(topic: TopicInfo, plan: OffsetPlan) -> list[str]:
         return []
     what = f"partition {added[0]}" if len(added) == 1 else f"partitions {added[0]} to {added[-1]}"
     return [
-        f"topic {plan.terms.topic} got {what} after the plan was made: they are not part of this"
-        " drain"
+        f"topic {plan.terms.topic} got {what} after the plan was made: this drain leaves"
+        f" {'it' if len(added) == 1 else 'them'} out"
     ]

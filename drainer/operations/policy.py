@@ -111,8 +111,8 @@ def resolve_policy(
     too_small = None
     if most is not None and info.limit is not None and info.limit < most:
         too_small = (
-            f"{name} takes {info.limit:,} bytes ({LIMIT}), {topic} {most:,}: larger letters have no"
-            f" payload, and a redrive reads their messages again"
+            f"{name} takes {info.limit:,} bytes ({LIMIT}), but {topic} takes {most:,}: larger"
+            " letters have no payload, and a redrive reads their messages again"
         )
         if not redrives:
             too_small += f"; {originals_kept(topic, config, None)}"

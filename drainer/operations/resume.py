@@ -203,7 +203,8 @@ def _ensure_same_split(plan: OffsetPlan, handler: LoadedHandler) -> None:
 def _gap_warning(gaps: Mapping[int, Sequence[Range]]) -> list[str]:
     if not gaps:
         return []
-    return [f"retention deleted records before the drain handled them: {name_lost(gaps)}, are lost"]
+    lost = name_lost(gaps)
+    return [f"retention deleted records before the drain handled them, so they are lost: {lost}"]
 
 
 def _code_warning(plan: OffsetPlan, code: str | None) -> list[str]:

@@ -244,7 +244,7 @@ def _warnings(
     if seen is not None and backlog.offsets:
         finished = "finished " if seen.plan.account.complete else ""
         drain = f"{finished}drain {seen.plan.terms.drain_id}"
-        found.append(f"drainer sets the plan of the {drain} aside: it has this name")
+        found.append(f"drainer sets the plan of the {drain} aside, because it has the same path")
     return found
 
 

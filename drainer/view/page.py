@@ -204,7 +204,7 @@ class Page:
 
 
 def section(title: str, *items: Item | Iterable[Item | None] | None) -> Section:
-    """Make a section of items and of iterables of items. None is left out wherever it stands."""
+    """Make a section of items and of iterables of items. A ``None`` among them is skipped."""
     found: list[Item] = []
     for each in items:
         if isinstance(each, Item):

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from drainer.handler import Handler
-from drainer.insight.cli.inspect import hot_row, inspection_warnings
+from drainer.insight.cli.inspect import hot_key_sentence, inspection_warnings
 from drainer.insight.inspection import Inspection, InspectRequest, inspect_backlog
 from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.loading.loader import LoadedHandler
@@ -98,7 +98,7 @@ def test_a_whole_reading_is_exact(backlog: Backlog) -> None:
     assert [s.count for s in found.skew.hottest] == [n for _, n in exact.most_common(10)]
     assert [(s.name, s.count) for s in found.contents.hottest_keys] == [("customer", 1300)]
     assert seen[-1] == (1304, 1304)
-    assert hot_row(found) == (
+    assert hot_key_sentence(found) == (
         "one sub-key has 25% of the work: 1.3k updates to 'hot'. No concurrency is more than"
         " 4.0 times faster than one worker"
     )

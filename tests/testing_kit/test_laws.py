@@ -161,7 +161,7 @@ def test_schedules_have_everything_once_and_keep_what_depends_on_each_other_in_o
     trial = Trial(Subject(handlers.Sees), testing.messages(values), handlers.state)
     drawn = {part: chance.random() for part in trial.parts}
 
-    (steps,) = trial.orders(trial.parts, drawn.__getitem__, width)
+    (steps,) = trial.schedule(trial.parts, drawn.__getitem__, width)
 
     order = [part for step in steps for part in step]
     assert set(order) == set(trial.parts)

@@ -224,14 +224,14 @@ def expiry_warning(expiry: Expiry | None, drained_in_s: float | None = None) -> 
 
 def _verdict(found: Inspection) -> Iterator[Line]:
     """Yield a line that says whether many calls at once can do the work."""
-    if (hot := hot_row(found)) is not None:
+    if (hot := hot_key_sentence(found)) is not None:
         yield Line(hot, Tone.WARN)
     elif found.skew and found.skew.hottest and (most := found.skew.hottest[0]).share < HOT_SHARE:
         share = figures.share(most.share).removeprefix("<")
         yield Line(f"the work splits well: no sub-key has more than {share} of it", Tone.GOOD)
 
 
-def hot_row(found: Inspection) -> str | None:
+def hot_key_sentence(found: Inspection) -> str | None:
     """Return a sentence on the hot sub-key, and how fast it lets a drain be; None without one."""
     hot, subs = found.hot, found.sub_messages
     if hot is None or subs is None:
@@ -285,8 +285,10 @@ def _retention(found: Inspection) -> tuple[str, str]:
     left = found.retention_s
     if left is None:
         return " ".join(words), "drainer can't predict when it reaches the head of the backlog"
-    note = f"Kafka keeps the head of the backlog for at least {figures.duration(left)}"
-    return " ".join(words), note if left else "Kafka may delete its head at any moment"
+    note = "Kafka may delete the head of the backlog at any moment"
+    if left:
+        note = f"Kafka keeps the head of the backlog for at least {figures.duration(left)}"
+    return " ".join(words), note
 
 
 def _group(found: Inspection) -> tuple[str, str]:

@@ -191,7 +191,7 @@ def from_json(body: object) -> MeasuredLimits:
     try:
         found = convert(body, MeasuredLimits)
         if as_json(found) != body:  # Even a field with a default must be in the file.
-            raise ValueError("it has not just the fields that it should")
+            raise ValueError("the fields are not those of a limits file")
     except ValueError as error:
         raise LimitsRefused(
             f"the limits are damaged: a field is missing or wrong: {error}", hint=_AGAIN

@@ -104,8 +104,8 @@ class LimitSettings:
         "Partitions of each test topic, per broker.", 10, number(1, 1_000)
     )
     payload: Payload = _traffic("Message content: random bytes or constant ones.", Payload.RANDOM)
-    # In 10^6 bytes/s. If it is None, the search begins with MB_PER_S_A_BROKER per broker, and
-    # doubles that as long as it is safe.
+    # The unit is 10^6 bytes/s. If there is no maximum, the search begins with MB_PER_S_A_BROKER per
+    # broker, and doubles that as long as it is safe.
     max_mb_per_s: AboveZero | None = _traffic(
         "Maximum rate of all producers together.",
         None,
