@@ -176,8 +176,8 @@ class Dispatcher:
         If ``subs`` has something that is not a sub-message, or a key that can't be a sub-key, the
         whole message becomes one unit, as it does when ``split`` raises.
 
-        Raises SplitFailed when an earlier drain saw other sub-messages. In that case, nothing of
-        the message is taken in.
+        Raises SplitFailed when an earlier run saw other sub-messages. In that case, nothing of the
+        message is taken in.
         """
         number = message.origin.stream
         sequence, keys = identify_or_reject(message, subs)

@@ -175,7 +175,7 @@ class PriorityDispatcher(Dispatcher):
             finished, outcome = self._finished_by_others(message, sequence)
         selected = self._selection.bits(sequence)
         # The map also notes a match that another claim has finished. Otherwise, if two classes
-        # match a sub-message, each may take it for finished by the other, and no map has it.
+        # match a sub-message, each may leave it to the other's map, and then no map has it.
         self.found.add(number, offset, bool(selected))
         matching = selected & ~finished
         done = matching  # This changes below if the ledger wants the message.

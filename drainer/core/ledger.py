@@ -100,8 +100,8 @@ class Ledger:
     ``watermark`` is the offset that is safe to commit. The ledger takes memory only for what is
     pending: it knows the finished messages above the watermark as the gaps between pending ones.
 
-    ``progress`` is that of an earlier drain. Messages that are finished by it are not delivered
-    again, and a message that is finished in part goes on with the rest.
+    ``progress`` is what earlier runs have finished. Messages that they finished are not delivered
+    again. Of a message that they finished in part, only the other sub-messages are handled.
 
     A ledger that ``reports_outcomes`` reports the outcome of each message, not only of those that
     are finished in part. That is needed where the claims of several ledgers are added up.
@@ -127,11 +127,11 @@ class Ledger:
         self._pending: deque[Message] = deque()
         self._finished_inside = self._bytes_inside = 0
         self.resumed = bool(known.finished)
-        self._before = known.watermark, known.finished  # The progress of the earlier drain.
+        self._before = known.watermark, known.finished  # The progress of earlier runs.
         self._earlier = RangeSet(known.finished)
         self._partial_below = max(known.partial, default=-1) + 1
         self._earlier_partial = dict(known.partial)
-        # Sub-messages of delivered messages that an earlier drain, or another claim, has finished.
+        # Sub-messages of delivered messages that an earlier run, or another claim, has finished.
         self._subs_before = self._subs_by_others = 0
         self._changed_finished: list[int] = []
         self._changed_partial: list[Message] = []
@@ -184,7 +184,7 @@ class Ledger:
     ) -> int:
         """Open the account of a message that splits into one sub-message per key.
 
-        Returns the bits of the sub-messages that need not be handled: those that an earlier drain
+        Returns the bits of the sub-messages that need not be handled: those that an earlier run
         finished, and those in ``by_others``.
 
         Args:
@@ -197,7 +197,7 @@ class Ledger:
             own: the bits of this account's sub-messages if the message came without the others; 0
                 if it came with all.
 
-        Raises SplitFailed when an earlier drain finished a part of the message and saw other keys.
+        Raises SplitFailed when an earlier run finished a part of the message and saw other keys.
         In that case, the ledger is unchanged.
         """
         offset = message.offset

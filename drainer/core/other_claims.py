@@ -143,8 +143,8 @@ class OtherClaims:
         parts = self._partial.get(partition, {}).get(offset, ())
         is_unread = bool(subs) and isinstance(subs[0], Unread)
         if is_unread and (parts or self.outcome(message) is not Outcome.SKIPPED):
-            # When the claims saw this record, its original could still be read, so it had other
-            # sub-messages. Some of those may be left.
+            # This letter's original can't be read any more. An earlier run could still read it, and
+            # split it into sub-messages. Some of those may be left.
             return 0
         for known in parts:
             keys = [sub.key if sub.keys is None else SubKeys(sub.keys) for sub in subs]

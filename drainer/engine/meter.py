@@ -128,9 +128,9 @@ def _latency(buckets: Buckets) -> Latency | None:
 
 class _Moment(NamedTuple):
     at_s: float
-    finished: int  # sub-messages
-    handled: int  # those of the finished sub-messages that took a call
-    read: int  # offsets that were read
+    finished: int  # The number of finished sub-messages.
+    handled: int  # The number of finished sub-messages that took a call.
+    read: int  # The number of offsets that were read.
 
 
 class MetricsSampler(ABC):

@@ -53,7 +53,7 @@ class ThreadWorkers(Workers):
 
     @property
     def surplus(self) -> int:
-        """Number of threads that are yet to leave; they may take what is handed out before that."""
+        """The number of threads that are yet to end. Until then, they may begin further calls."""
         return sum(map(len, self._leaves))
 
     def limit(self, most: int) -> None:

@@ -60,7 +60,7 @@ def read_trusted(path: Path | str) -> bytes:
 
 
 def read_own(path: Path | str) -> bytes:
-    """Read a record of drainer's own, which this user, root or a group that shares wrote.
+    """Read a record of drainer's own, by this user, root or a group that shares the folder.
 
     Raises the same errors as ``read_trusted``, and also refuses a pipe.
     """
@@ -69,13 +69,19 @@ def read_own(path: Path | str) -> bytes:
 
 
 def ensure_trusted(path: Path | str) -> None:
-    """Ensure what ``read_trusted`` does, for a file that something else will open by its name."""
+    """Ensure that no other user could have written a file, or put it where it is.
+
+    Something else will open the file by its name. Raises NotTrusted and OSError.
+    """
     with _looked_at(path, own=False):
         pass
 
 
 def ensure_own(path: Path | str) -> None:
-    """Ensure what ``read_own`` does, for a file or folder that something else opens by its name."""
+    """Ensure that this user, root or a group that shares the folder made a file or folder.
+
+    Something else opens it by its name. Raises NotTrusted and OSError.
+    """
     with _looked_at(path, own=True):
         pass
 
@@ -171,11 +177,14 @@ class _Name(NamedTuple):
 
 
 def _way(path: Path, opened: ExitStack) -> list[_Name]:
-    """Open each folder and link on the way to a file, then the file, and return all of them.
+    """Open each name on the way to a file; return the folders that lead to the file, and the file.
 
-    Each name is opened relative to the folder that was opened before it. So nobody gains anything
-    by swapping a folder meanwhile. In a folder that everyone can write and that is not sticky,
-    everyone could do that. A link is opened like a folder, and its target follows it.
+    If a folder can be written by everyone and is not sticky, everyone can swap a name in it for
+    another one. Nobody gains anything by that while this function works, because it opens each name
+    relative to the folder that it opened before. A link is opened too, and then the names of its
+    target.
+
+    Raises NotTrusted if another user could have put a name where it is, and OSError.
     """
 
     def look(name: Path, folder: int | None = None) -> _Name:

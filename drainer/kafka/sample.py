@@ -69,8 +69,9 @@ class Sample:
 def sample_backlog(cluster: Cluster, backlog: Backlog, most: int, seed: int = 0) -> Sample:
     """Read about ``most`` messages of a backlog. All messages have about the same chance.
 
-    The reader joins no group. The sample has fewer messages if the backlog is smaller, if messages
-    are huge, or if the log has holes, because a window is a number of offsets.
+    The reader joins no group. It reads windows, which have about ``most`` offsets together. So the
+    sample has fewer messages if the backlog is smaller or the log has holes. If messages are huge,
+    the windows are read only in part.
 
     Raises BrokerUnreachable when nothing arrives for a while; Refused when the topic may not be
     read, or changes meanwhile.

@@ -192,8 +192,8 @@ class LoadedHandler:
     def fresh(self, payloads: PayloadSettings | None = None) -> LoadedHandler:
         """Make another handler of the same source.
 
-        If the source is a class, the handler has a new instance; otherwise it has the same one. It
-        gets messages split and decoded by ``payloads``, or as this handler does.
+        If the source is a class, the new handler has an instance of its own; otherwise both share
+        one. ``payloads`` says how its messages are decoded and split; None means as for this one.
         """
         payloads = self.payloads if payloads is None else payloads
         return LoadedHandler(

@@ -100,7 +100,7 @@ def parse_deadline(text: str, now: datetime | None = None) -> datetime:
 
 
 def _parse(text: str) -> datetime | None:
-    # ``drainer set`` drops the deadline of a running drain by ``none``.
+    # ``drainer set PLAN deadline=none`` removes the deadline of a running drain.
     return None if text.strip().lower() == "none" else parse_deadline(text)
 
 

@@ -90,9 +90,9 @@ _SIZES = {
 }
 _DURATIONS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "": 1}
 _PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
-_TIMES = {"": 1, "k": 1e3, "m": 1e6}  # factors for counts, as in ``5k/s``
+_TIMES = {"": 1, "k": 1e3, "m": 1e6}  # The factors of counts, as in ``5k/s``.
 _SWITCH = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
-REASON_MOST = 500  # characters
+REASON_MOST = 500  # The maximum number of characters of a reason.
 _AUTO = re.compile(r"^auto(?::0*([1-9]\d{0,6}))?$")
 _NUMBER = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*$")
 

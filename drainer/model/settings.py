@@ -65,7 +65,7 @@ class Limit:
     """The most that may be given up: a count, a share of what finished, or no limit."""
 
     __slots__ = ("count", "share")
-    written = str  # in JSON
+    written = str  # The type in JSON.
 
     def __init__(self, count: int | None = None, share: float | None = None) -> None:
         self.count = count

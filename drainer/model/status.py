@@ -57,8 +57,8 @@ class PartitionStatus:
     position: Whole
     watermark: Whole
     committed: Whole | None
-    messages_finished: Whole  # in all runs of this drain
-    sub_messages_finished: Whole = 0  # in all runs of this drain
+    messages_finished: Whole  # How many finished in all runs of this drain.
+    sub_messages_finished: Whole = 0  # How many finished in all runs of this drain.
     sub_messages_left: int | None = None
 
     @property
@@ -105,8 +105,9 @@ class FailureStatus:
     dead_letter_topic: str | None = None
     error_types: tuple[tuple[str, int], ...] = merged(_tally, ())
     in_outage: bool = merged(any, default=False, present=True)
-    given_up: int = merged(sum)  # dead, failed or parked, in all runs
-    given_up_by: tuple[tuple[str, int], ...] = merged(_tally, ())  # in this run, by the rule
+    given_up: int = merged(sum)  # How many sub-messages were given up, in all runs.
+    # How many sub-messages were given up in this run, by the rule that decided it.
+    given_up_by: tuple[tuple[str, int], ...] = merged(_tally, ())
     rate: float | None = None  # the limit on sub-messages started per second
     doubled_letters: int = merged(sum)
     doubled_first: tuple[str, ...] = merged(
@@ -288,7 +289,7 @@ class TimingStatus:
     """
 
     elapsed_s: float = 0.0
-    plan_age_s: float = 0.0  # since the plan was last written
+    plan_age_s: float = 0.0  # The time since the plan was last written.
     latency: Latency | None = merged(merge_latencies, None)
     # The latency in about the last ten seconds.
     latency_recent: Latency | None = merged(merge_latencies, None, present=True)
@@ -471,7 +472,7 @@ class Summary:
     originals_kept: str | None = None
     engine: str = "process"  # "process" or "spark"
     engine_counts: Mapping[str, int] = field(default_factory=dict)  # counts that the engine adds
-    open_transactions: tuple[OpenTransaction, ...] = ()  # those before which the backlog ends
+    open_transactions: tuple[OpenTransaction, ...] = ()  # The backlog ends before these.
     history: tuple[Event, ...] = ()  # the events of the plan
     handler: tuple[str, ...] = ()  # options that name the handler; empty for an empty backlog
     commits: bool = True  # whether the drain commits offsets for the group

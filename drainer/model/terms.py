@@ -150,8 +150,8 @@ class PayloadSettings(JsonRecord):
 
 BY_HANDLER = PayloadSettings()
 
-_Name = Annotated[str, msgspec.Meta(max_length=32_767)]  # no name in Kafka and no path is longer
-_DrainId = Annotated[str, msgspec.Meta(pattern=r"^[\w-]+\Z")]  # names a folder, too
+_Name = Annotated[str, msgspec.Meta(max_length=32_767)]  # No path or name in Kafka is longer.
+_DrainId = Annotated[str, msgspec.Meta(pattern=r"^[\w-]+\Z")]  # It also names a folder.
 _Isolation = Annotated[str, msgspec.Meta(pattern=r"^read_(un)?committed\Z")]
 _Order = Annotated[str, msgspec.Meta(pattern=rf"^({'|'.join(order.value for order in Order)})\Z")]
 
@@ -204,7 +204,7 @@ class Terms(JsonRecord):
         payloads = [
             (f"--{each.name.replace('_', '-')}", getattr(self.payloads, each.name))
             for each in fields(self.payloads)
-            if each.name != "times"  # another command may read another topic
+            if each.name != "times"  # Another command may read another topic.
         ]
         options = [("--set", f"{name}={value}") for name, value in self.options.items()]
         given = [("--handler", self.handler), *payloads, *options]

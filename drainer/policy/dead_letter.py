@@ -35,8 +35,8 @@ from drainer.text.mask import (
     masking,
 )
 
-FORMAT = "drainer-dead-letter/2"  # the header that has the provenance
-RECEIPT = "drainer-redriven/1"  # the header of a record of a redrive (letters/receipts)
+FORMAT = "drainer-dead-letter/2"  # The header that has the provenance.
+RECEIPT = "drainer-redriven/1"  # The header of a receipt (letters/receipts.py).
 TOPIC_CHARACTERS = 249  # The length of the longest name that Kafka allows for a topic.
 TOPIC_NAME = rf"^[a-zA-Z0-9._-]{{1,{TOPIC_CHARACTERS}}}\Z"
 # A topic id that begins with this means that the place of the message is not known, and that of its
@@ -52,7 +52,7 @@ _Name = Annotated[str, Meta(max_length=32_767)]
 From = tuple[str, str, str]
 
 _FORMATS = FORMAT.partition("/")[0]
-OWN_HEADERS = _FORMATS, RECEIPT.partition("/")[0]  # how drainer's headers begin, in any version
+OWN_HEADERS = _FORMATS, RECEIPT.partition("/")[0]  # drainer's headers begin so, in any version.
 _SUB_MESSAGE, _BARRIER, _MESSAGE = "sub-message", "barrier", "message"
 
 
@@ -437,7 +437,7 @@ _NO_ORIGINAL = {
     Encoding.GONE: "retention or compaction deleted its original",
     Encoding.ELSEWHERE: "its original is not on this cluster",
 }
-ReadLetter = Callable[[Message], Letter]  # raises NotADeadLetter
+ReadLetter = Callable[[Message], Letter]  # Raises NotADeadLetter for any other record.
 _KINDS: dict[type, str] = {SubMessage: _SUB_MESSAGE, Barrier: _BARRIER, Unsplit: _MESSAGE}
 
 

@@ -134,8 +134,9 @@ class Totals:
     def beside(self, own: Totals, whole: Totals) -> Totals:
         """Return the least that the other tasks must have done.
 
-        ``self`` is what was known of them before. ``whole`` is what all tasks had done a moment
-        ago, including some of what this task has done, which is ``own``.
+        ``self`` is the least that was known of them before. ``whole`` is what all tasks together
+        had done a moment ago, and ``own`` is what this task has done by now. So at most ``own`` of
+        ``whole`` is this task's work, and the rest is that of the others.
         """
         return Totals(
             max(self.done, whole.done - own.done),

@@ -15,7 +15,7 @@ from drainer.policy.exact_json import Encoding
 from drainer.text.mask import TYPE_CHARACTERS
 
 SOURCE = "source"  # With --to source, a letter goes to the topic that it comes from.
-NOT_MATCHED = "not asked for"  # The reason for a letter that the redrive's filters don't match.
+NOT_MATCHED = "not asked for"  # Why a redrive leaves a letter alone: its filters don't match it.
 NO_LETTER = "no dead letter that drainer recognises, or a damaged one"
 NOT_MADE_AGAIN = "split makes other sub-messages of its original now"
 # A function that splits a message. If it rejects the message, it gives an Unsplit.

@@ -303,7 +303,7 @@ class SparkRun:
         except DrainerError:
             at_rest = False  # The last reports stay in the state, for a resume.
         self._at_rest = at_rest and not self._aggregation.unbalanced
-        if self._at_rest:  # If tasks may still report something, the plan must refer to the state.
+        if self._at_rest:  # Otherwise tasks may still report, so the plan must refer to the state.
             self._aggregation.end()
         return cause
 

@@ -105,7 +105,7 @@ class LiveView:
     """A context manager that shows a frame, which each ``update`` redraws.
 
     The last frame stays on the screen. ``update`` is called in the thread of the drain, so it must
-    never wait: if the terminal was stopped, the view leaves out a frame. What handlers print
+    never wait: while Ctrl-S stops the terminal, the view leaves out frames. What handlers print
     meanwhile appears above the frame with the next update.
     """
 
@@ -140,7 +140,7 @@ class LiveView:
         self._live.stop()
 
     def update(self, status: Status) -> None:
-        """Draw a frame. If the terminal was stopped, the frame is left out."""
+        """Draw a frame. While Ctrl-S stops the terminal, the frame is left out."""
         self._last = status
         if not self._terminal.is_ready:
             return
@@ -178,7 +178,7 @@ class RunningLine:
     """A context manager that shows one or a few lines, and removes them at the end.
 
     On a screen, the lines are redrawn in place. Elsewhere, ``draw`` prints a line every ``every_s``
-    seconds, or nothing if ``every_s`` is None. If the terminal was stopped, nothing is drawn.
+    seconds, or nothing if ``every_s`` is None. While Ctrl-S stops the terminal, nothing is drawn.
     """
 
     def __init__(self, terminal: Terminal, every_s: float | None = None) -> None:

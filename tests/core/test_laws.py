@@ -114,7 +114,7 @@ class Play:
         self.order = chance.choice((Order.SUB_KEY, Order.SUB_KEY, *Order))
         # The sub-key of what is left alone.
         self.unselected = chance.choice(("", "", b"d" if wholes else "d"))
-        # Behind dead letters, as the plan has it: an earlier drain may have ended so.
+        # Behind dead letters, as the plan has it: an earlier run may have ended so.
         self.written_parked = {"partition 0"} if chance.random() < 0.1 else set[str]()
         self.parked_of: dict[str, Hashable] = {}  # which lane that is; a barrier's is its partition
         self.plan = {number: progress_at(log.start) for number, log in self.logs.items()}
@@ -458,7 +458,7 @@ class Play:
             self.check_written(number, merged)
             assert merged.messages.without_pending() == progress.messages.without_pending()
             assert merged.sub_messages.without_pending() == progress.sub_messages.without_pending()
-            # Merging moves the watermark over holes, and over what an earlier drain finished,
+            # Merging moves the watermark over holes, and over what an earlier run finished,
             # which the ledger comes to only when it is fetched.
             assert merged.watermark >= progress.watermark
             self.plan[number] = written_and_read(merged)

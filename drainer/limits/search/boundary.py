@@ -27,8 +27,8 @@ from drainer.model.codec import convert, encode
 from drainer.model.rate_cap import CapCurve, CapPoint
 
 FORMAT = 5
-# Level n is n / LEVELS of the highest rate with which the search begins. If the search widens, it
-# tries higher levels than LEVELS.
+# Level n is the rate ``bytes_per_s_most`` * n / LEVELS. A search begins with the levels up to
+# LEVELS. If it widens, it tries higher ones, too.
 LEVELS = 16_384
 # A level has at least this many producers. At low levels, they send more slowly.
 PRODUCERS_LEAST = 20
@@ -47,7 +47,8 @@ class Boundary:
             groups, it is ``messages_per_s``.
         low, high: the boundary lies between these rates with a probability of about 95%. ``high``
             is None when the boundary may lie anywhere above ``low``.
-        why: why the lowest level above was overloaded, or why the clients could send no more.
+        why: why the lowest level above the boundary was overloaded, or why the clients could send
+            no more.
     """
 
     message_bytes: Positive

@@ -27,9 +27,9 @@ MESSAGE_BYTES_MOST = 64 * 1024 * 1024
 # window has to be longer by this time.
 REPORTS_S = 1.0
 TRIALS_MOST = 20  # The default limit of trials for one boundary.
-# The highest rate with which the search begins, unless there is a maximum. Most brokers that also
-# serve readers tolerate less (Dropbox: 60 MB/s with five groups). If this rate is safe, the search
-# doubles it.
+# Without --max-rate, the search goes up to this rate per broker at first. If this rate is safe, the
+# search doubles it. Most brokers that also serve readers tolerate less (Dropbox: 60 MB/s with five
+# groups).
 MB_PER_S_A_BROKER = 200.0
 
 

@@ -220,8 +220,7 @@ class ControlChannel:
         self._control = DriverControl()
         self.lent = QuotaGrant()
         self.totals = Totals()
-        # Messages are written one after the other, so that beat n + 1 proves that beat n was
-        # written.
+        # Only one thread writes at a time, so that beat n + 1 proves that beat n was written.
         self._writing = threading.Lock()
         self._ended = threading.Event()
 

@@ -126,8 +126,8 @@ class Schedule:
     def wants_to_read(self) -> bool:
         """Whether the next wave should be read.
 
-        It should be read if no more than one wave is left to handle. What is left of a hot shard,
-        and of its following waves, does not count.
+        It should be read if no more than one wave is left to handle. A hot part does not count,
+        and neither do the parts that wait for it, which are those of its shard in later waves.
         """
         if len(self._waves) >= WAVES_MOST:
             return False
@@ -141,7 +141,7 @@ class Schedule:
         return left <= self._most
 
     def _first(self, parts: list[Part], most: float) -> list[Part]:
-        """Return all hot parts, and of the others the oldest, up to about ``most`` sub-messages."""
+        """Return all hot parts, and the oldest other parts, up to about ``most`` sub-messages."""
         hot, others = list[Part](), list[Part]()
         for part in sorted(parts):
             (hot if self._is_hot(part) else others).append(part)

@@ -34,7 +34,8 @@ RETRIES: RetryConfig = {"max_retries": 2, "retry_timeout": REQUEST}
 
 VENDORS = ("AWS_", "AZURE_", "GOOGLE_")  # Variables that obstore reads begin with these.
 NO_BUCKET = ("NoSuchBucket", "specified bucket does not exist", "ContainerNotFound")
-MESSAGE = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)  # A store's answer has it in XML.
+# The error text in an answer of a store that answers in XML.
+MESSAGE = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)
 REASON_LENGTH = 300
 
 T = TypeVar("T")

@@ -173,7 +173,7 @@ class TaskRecords:
         starts: Mapping[int, int],
         status: Callable[[], TaskStatus | None] = lambda: None,
     ) -> None:
-        self.path = f"{objects.uri}/{name}"  # What errors and views show.
+        self.path = f"{objects.uri}/{name}"  # Errors and views show this.
         self._objects = objects
         self._name = name
         self._status = status

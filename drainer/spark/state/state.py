@@ -425,7 +425,7 @@ class State:
             " gs://, abfs://, or a folder mounted everywhere.",
         )
 
-    # --- and the end ---
+    # --- what is removed ---
 
     def remove_dispatch(self, epoch: int, dispatch: int) -> None:
         """Remove the reports of a dispatch. The plan on disk must have them."""
