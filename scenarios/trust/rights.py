@@ -340,7 +340,9 @@ def _give(
         config = stage.folder / f"{user}.properties"
         config.write_text("\n".join(_properties(user)))
         where = ["-b", stage.broker.sasl_bootstrap_servers, "--client-config", str(config)]
-    given = stage.drainer(*_named(words, names).split(), *where, code=code)
+    # With debug, the password must not be in a traceback either.
+    env = {"DRAINER_DEBUG": "1"}
+    given = stage.drainer(*_named(words, names).split(), *where, code=code, env=env)
     files = (path for path in stage.folder.rglob("*") if path.is_file())
     holding = [
         p for p in files if p.suffix != ".properties" and PASSWORD.encode() in p.read_bytes()
