@@ -177,10 +177,10 @@ class Followers:
 
     def show(self, status: Status) -> None:
         """Pass on a status of the running drain."""
-        if self._measure is not None:
-            self._measure(status)
         if self._oversight.report is not None or self._metrics is not None:
             self._page.add(status)
+        if self._measure is not None:  # From here on, the port serves the page.
+            self._measure(status)
         self._late.check(status)
 
     def end(self, summary: Summary) -> None:
