@@ -398,7 +398,7 @@ class Unsplit(Barrier):
         return error
 
     def take_place(self, message: Message) -> NoKeys:
-        """Become the only sub-message of a message, and return its ``sub_keys``."""
+        """Become the only sub-message of a message, and return the message's ``sub_keys``."""
         self.message = message
         self.index = 0
         return NoKeys(self.why)

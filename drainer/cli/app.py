@@ -113,7 +113,7 @@ def _answering(args: list[str]) -> Iterator[None]:
     except (DrainerError, typer.TyperException) as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # Its text is the help, which typer prints.
             raise
-        # --help must not wait for this import, which takes half as long.
+        # --help must not wait for this import, which takes half as long as --help itself.
         from drainer.cli.answer import reporting_errors  # noqa: PLC0415
         from drainer.view.terminal import Form, Terminal  # noqa: PLC0415
 
@@ -204,7 +204,7 @@ class ProgramOptions:
 
 
 def _use_profile(context: typer.Context, name: str | None) -> str | None:
-    # --help must not wait for this import, which takes half as long.
+    # --help must not wait for this import, which takes half as long as --help itself.
     from drainer.cli.profile import use_profile  # noqa: PLC0415
 
     use_profile(context, name)

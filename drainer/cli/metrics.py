@@ -63,7 +63,7 @@ class OversightOptions:
         if self.metrics is None:
             yield None
             return
-        # --help must not wait for this import, which takes half as long.
+        # --help must not wait for this import, which takes half as long as --help itself.
         from drainer.metrics.server import MetricsServer  # noqa: PLC0415
 
         metrics = MetricsServer(*self.metrics)

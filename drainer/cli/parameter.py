@@ -144,7 +144,7 @@ class _TwoLengths:
 
 
 class Command(_TwoLengths, TyperCommand):
-    """A command whose usage line shows its arguments as they were declared, as its errors do."""
+    """A command whose usage line names arguments as they are declared, as its errors also do."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:

@@ -118,7 +118,7 @@ class Dispatcher:
         self.barrier_queues: dict[int, BarrierQueue] = {}  # By number of the ledger.
         # Rejected messages whose turn has come (see ``next_rejected``).
         self.rejected: deque[Unsplit] = deque()
-        # The numbers of ledgers that are parked behind a barrier.
+        # The numbers of the ledgers of partitions that are parked behind a barrier.
         self._shut = {
             number
             for number, ledger in self.ledgers.items()

@@ -62,7 +62,7 @@ class KeyBloom:
             bits[at >> 3] |= 1 << (at & 7)
 
     def has_any(self, partition: int, lanes: Iterable[Hashable]) -> bool:
-        """Return whether one of these lanes was added, or looks as if it was."""
+        """Return whether one of these lanes was added. Rarely, the answer is wrongly True."""
         return any(
             all(self._bits[at >> 3] >> (at & 7) & 1 for at in self._places(partition, (lane,)))
             for lane in lanes
@@ -428,7 +428,10 @@ class Pass:
 
 
 def _from(start: int, known: Progress | None) -> Progress:
-    """Return the progress of a class as that of a pass that begins at this offset."""
+    """Return the progress of a class for a pass that begins at the offset ``start``.
+
+    Its watermark is that offset. What the class has finished above it is in the ranges.
+    """
     if known is None:
         return Progress(start)
     below = ((start, known.watermark),) if start < known.watermark else ()

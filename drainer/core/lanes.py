@@ -23,8 +23,8 @@ HOT_WAITING = 64
 # outgrow the processor's caches.
 LOOK_AHEAD_PER_WORKER = 2
 LOOK_AHEAD_MIN = 1_000
-# Stale entries in the buckets are cleared together, once there may be STALE_MIN more of them than
-# twice the number of lanes.
+# When a lane grows, it may leave a stale entry behind in a bucket. All stale entries are cleared
+# together, once there may be more of them than twice the number of lanes plus STALE_MIN.
 STALE_MIN = 64
 
 # Most lanes only ever have one sub-message. It stands for its lane by itself until a second one

@@ -23,9 +23,10 @@ from drainer.model.progress import (
 )
 from drainer.model.ranges import Range, RangeSet, join_ranges, ranges_of
 
-# Messages that have finished inside the queue of pending ones are removed together. That happens
-# once there are PURGE_MIN more of them than half of the queue's length, or once their bytes exceed
-# a quarter of the pending bytes by this ledger's share of PURGE_BYTES_MIN.
+# Messages that have finished inside the queue of pending ones are removed together, once there are
+# too many of them. They are too many if their number is above PURGE_MIN plus half of the queue's
+# length, or their bytes are above a quarter of the pending bytes plus the ledger's equal share of
+# PURGE_BYTES_MIN.
 PURGE_MIN = 64
 PURGE_BYTES_MIN = 1024 * 1024
 # The memory of a message whose content was let go of, so that only its account is kept. Each of its

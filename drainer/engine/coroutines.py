@@ -181,14 +181,18 @@ class AsyncWorkers(Workers):
                 if sub is not seen or (sub is not None and sub.attempt != attempt):
                     known[number] = (sub, 0 if sub is None else sub.attempt, now)
                 elif sub is not None and now - since >= timeout_s:
-                    known[number] = (sub, attempt, now)  # The handler has as long again to end.
+                    # If the handler goes on, it is cancelled again after another timeout.
+                    known[number] = (sub, attempt, now)
                     times = self._overdue[number] = self._overdue.get(number, 0) + 1
                     if times > CANCELS_MOST:
                         self._events.halt(_not_to_be_cancelled(sub, times - 1))
                     self._tasks[number].cancel()
 
     async def _cancelled(self, number: int) -> TimedOut:
-        """End the cancellation of an overdue worker, even if the handler swallowed it."""
+        """Let an overdue worker go on after its cancellation, and return the error of its attempt.
+
+        It does not matter whether the handler let the cancellation through or swallowed it.
+        """
         del self._overdue[number]
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0)

@@ -304,7 +304,7 @@ class Failures:
             else:
                 self._errors.count(unit.error)
                 settings: FailureSettings = unit.failures or self._policy.settings
-                self._carry_out(unit, Decision(settings.on_unsplit, rule=UNSPLIT), unit.error)
+                self._carry_out(unit, Decision(settings.on_unsplit, reason=UNSPLIT), unit.error)
 
     # --- what is decided is carried out ---
 
@@ -320,17 +320,17 @@ class Failures:
             self._events.halt(halted_at(sub, error, decision.why))
             return
         behind = self.lanes.next_in_lane(sub)
-        if behind is not None and decision.rule in BY_COMPARISON:
+        if behind is not None and decision.reason in BY_COMPARISON:
             self._policy.suspect_next(behind, sub)
         # Sub-messages whose letters are under way count as finished, too.
         finished = self._finished + self._letters.pending + 1
-        too_many = self._policy.count_given_up(decision.rule, finished)
+        too_many = self._policy.count_given_up(decision.reason, finished)
         if too_many is not None:
             self._events.halt(halted_at(sub, error, too_many))
         else:
             ACTIONS[decision.action](self, sub, error)
 
-    def _give_up(self, subs: Sequence[SubMessage], rule: str, why: str | None = None) -> None:
+    def _give_up(self, subs: Sequence[SubMessage], reason: str, why: str | None = None) -> None:
         """Give up those of ``subs`` that wait for another attempt.
 
         One that is in the handler now is decided when its attempt ends.
@@ -338,7 +338,7 @@ class Failures:
         for sub in subs:
             if self._retries.remove(sub):
                 self._dispatcher.resume(sub)
-                self._carry_out(sub, self._policy.give_up(rule, why), sub.failing.error)
+                self._carry_out(sub, self._policy.give_up(reason, why), sub.failing.error)
 
     def _try_again(self, leads: Sequence[SubMessage]) -> None:
         at_s = self._clock() + self._policy.settings.retry_delay_s
@@ -645,7 +645,7 @@ class MachineTrouble:
         self.text = ""
         self.since_s = 0.0
         self._errno: int | None = None
-        # How many sub-messages were done when it began. Once there are more, it is over.
+        # How many sub-messages were done when the trouble began. Once more are done, it is over.
         self._done = -1
 
     def failed(self, error: OSError, done: int, now_s: float) -> bool:

@@ -224,7 +224,7 @@ class MetricsSampler(ABC):
 
     @property
     def _window_s(self) -> float:
-        """Seconds over which the pace is averaged: a few calls of each worker at least."""
+        """Seconds over which the pace is averaged. Each worker can make a few calls in them."""
         latency = self.overall()
         return max(ETA_WINDOW_S, ETA_CALLS * latency.mean_s if latency else 0.0)
 

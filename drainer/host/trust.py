@@ -60,7 +60,7 @@ def read_trusted(path: Path | str) -> bytes:
 
 
 def read_own(path: Path | str) -> bytes:
-    """Read a record of drainer's own, by this user, root or a group that shares the folder.
+    """Read a record of drainer's own, after the check of ``ensure_own``.
 
     Raises the same errors as ``read_trusted``, and also refuses a pipe.
     """
@@ -71,16 +71,17 @@ def read_own(path: Path | str) -> bytes:
 def ensure_trusted(path: Path | str) -> None:
     """Ensure that no other user could have written a file, or put it where it is.
 
-    Something else will open the file by its name. Raises NotTrusted and OSError.
+    This is for a file that code outside of this module opens. Raises NotTrusted and OSError.
     """
     with _looked_at(path, own=False):
         pass
 
 
 def ensure_own(path: Path | str) -> None:
-    """Ensure that this user, root or a group that shares the folder made a file or folder.
+    """Ensure that a file or folder is this user's or root's, or in a folder that a group shares.
 
-    Something else opens it by its name. Raises NotTrusted and OSError.
+    The group must be one of this user's. This is for a file that code outside of this module opens.
+    Raises NotTrusted and OSError.
     """
     with _looked_at(path, own=True):
         pass
@@ -108,11 +109,11 @@ def mode_of_new(folder: Path) -> int:
 
 
 def share_new(descriptor: int, folder: Path) -> None:
-    """Give a file that was just made the mode of ``mode_of_new``, whatever the umask left of it.
+    """Set the mode of a new file to that of ``mode_of_new``, which the umask may have reduced.
 
-    The file stays private if it does not have the folder's group, as on some file systems. The
-    group can only read what root makes, because root resumes only what nobody else could have
-    written.
+    The file stays private if it does not have the folder's group, as on some file systems. If root
+    makes the file, the group may only read it, because root resumes a drain only from files that
+    nobody else could have written.
     """
     with suppress(OSError):  # Whoever writes to the file reports a folder that is gone.
         mode = mode_of_new(folder)
@@ -135,7 +136,7 @@ def _is_own_pipe(status: os.stat_result) -> bool:
 
 
 def _opened(path: Path | str, *, own: bool) -> BinaryIO:
-    """Open the very file that passed the rule, even if its name now leads to another file."""
+    """Open the very file that was found to be trusted, even if its name now leads to another."""
     with _looked_at(path, own=own, regular=True) as descriptor:
         # What was opened with O_PATH can't be read. This opens the same file once more.
         return Path(f"/dev/fd/{descriptor}").open("rb")
@@ -228,7 +229,7 @@ def _is_read_only(descriptor: int) -> bool:
 
 
 def _is_own(status: os.stat_result, folder: os.stat_result) -> bool:
-    """Return whether a name is this user's, root's, or that of a group that shares the folder."""
+    """Return whether a name is this user's or root's, or is in a folder that a group shares."""
     me = os.geteuid()
     if status.st_uid in (me, 0):
         return True

@@ -62,7 +62,7 @@ class SampleSplit:
         self._divider = divider
         self._keys = Keys()
         # The first list has, for each window, the messages without what rules skip. With priority
-        # classes, there is a further list for each pass, with the part of it.
+        # classes, there is a further list for each pass, with only the sub-messages of that pass.
         self._parts: list[list[Neighbours]] = [[]]
         if divider is not None:
             self._parts += [[] for _ in range(divider.passes)]

@@ -123,7 +123,8 @@ class GroupLock:
         # When the drain became a member, or when it was last found to be the only one.
         self._member_since_s = 0.0
         self._thread: threading.Thread | None = None
-        self._joined = threading.Event()  # It is also set when the lock is lost before it joined.
+        # Set when the drain has joined the lock group, or has lost the lock before that.
+        self._joined = threading.Event()
         self._released = threading.Event()
         # The drain commits rising numbers to confirm that it is a member. The first number is
         # random, so that drains don't use the same numbers.

@@ -64,13 +64,13 @@ _Finished = Mapping[int, Sequence[Range]]  # The offsets of finished letters, by
 
 @dataclass(frozen=True, slots=True)
 class Receipt(JsonRecord):
-    """A redrive's record about one partition, which is the one that the receipt lies in.
+    """A record in a dead-letter topic about the letters of one redrive in the same partition.
 
     Attributes:
         topic_id: the id of the dead-letter topic. A copy of the topic has a different id.
         drain_id: the id of the redrive.
         host, plan: the place of the redrive's plan.
-        end: the end of the redrive's letters in this partition.
+        end: the offset in this partition at which the redrive's backlog ends.
         ended: whether the redrive has ended.
         finished: the offsets of the letters that the redrive has finished.
     """

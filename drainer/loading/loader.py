@@ -96,8 +96,8 @@ class LoadedHandler:
         if payloads.times is not None:
             self.split = partial(only_in, payloads.times, self.split)
             self.selects = selects
-        # A redrive sets these two: a split of letters that counts nothing, and the numbers of
-        # letters that it left alone, by reason.
+        # A redrive sets these two. ``split_letter`` does the same as ``split``, but leaves
+        # ``left_alone`` unchanged: the number of letters that ``split`` left alone, by reason.
         self.split_letter: Split | None = None
         self.left_alone: Counter[str] | None = None
 

@@ -51,7 +51,11 @@ def login_properties(prefix: str, extras: Mapping[str, str]) -> list[str]:
 
 
 def destinations(terms: Terms) -> Iterator[Destination]:
-    """Yield each option of the handler, and each place in terms except brokers and topic."""
+    """Yield what the terms name besides the brokers and the topic.
+
+    That is each option of the handler, the registry, the decoders, and the topics to which letters
+    go.
+    """
     for name, text in terms.options.items():
         words = "--set", f"{name}={text}"
         if "://" in text:

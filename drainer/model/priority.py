@@ -19,7 +19,8 @@ class PriorityClass(JsonRecord):
     # The time (ISO 8601) when nothing was left of the class but what waits for the rest; None
     # before that.
     ended: str | None = None
-    # Count of sub-messages that wait for the rest, because some of it stands before them in a lane.
+    # The number of sub-messages that wait for the rest, because a sub-message of the rest is before
+    # them in a lane.
     deferred: Whole = 0
     # Whether some of the class was not read, because it could not come before the rest any more: a
     # barrier stands before it, or too many sub-messages wait already.
@@ -27,7 +28,7 @@ class PriorityClass(JsonRecord):
     sub_messages: Counts = field(default_factory=Counts)
 
     def counts(self, claims: Claims) -> Counts:
-        """Count the sub-messages that ended passes and the claim of the class have."""
+        """Count the class's sub-messages: those of passes that ended, and those of its claim."""
         claim = claims.get(class_selector(self.where), {})
         return Counts.sum((self.sub_messages, *(each.sub_messages for each in claim.values())))
 
@@ -91,7 +92,11 @@ class PriorityClasses(JsonRecord):
         return replace(self, only=False) if self.stops else self
 
     def with_ended(self, where: str, at: str, deferred: int, *, cut: bool) -> PriorityClasses:
-        """Return the classes after this one ended; see ``PriorityClass`` for what is passed."""
+        """Return the classes with this class as ended.
+
+        The arguments become the fields of ``PriorityClass`` that have their names; ``at`` becomes
+        ``ended``.
+        """
         return replace(
             self,
             each=tuple(

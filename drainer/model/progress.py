@@ -52,7 +52,8 @@ class Outcome(Enum):
         return max(self, other, key=_OUTCOMES.index)
 
 
-DONE = Outcome.DONE  # A name of its own is looked up faster, once for every sub-message.
+# Every sub-message looks this up, and a global name is found faster than an attribute.
+DONE = Outcome.DONE
 _OUTCOMES = tuple(Outcome)
 OTHERWISE = (Outcome.SKIPPED, Outcome.FAILED, Outcome.DEAD)  # The outcomes other than done.
 ENDS = (DONE, *OTHERWISE)
@@ -107,7 +108,7 @@ class Counts(JsonRecord):
     ) -> Counts:
         """Add the counts of this run to those of former runs.
 
-        This is called often, so it counts on ``otherwise`` having the order of ``OTHERWISE``.
+        This is called often, so it relies on ``otherwise`` having the order of ``OTHERWISE``.
         """
         skipped, failed, dead = otherwise.values()
         return Counts(

@@ -106,7 +106,7 @@ class FailureStatus:
     error_types: tuple[tuple[str, int], ...] = merged(_tally, ())
     in_outage: bool = merged(any, default=False, present=True)
     given_up: int = merged(sum)  # How many sub-messages were given up, in all runs.
-    # How many sub-messages were given up in this run, by the rule that decided it.
+    # How many sub-messages were given up in this run, by the reason (policy/failures.py).
     given_up_by: tuple[tuple[str, int], ...] = merged(_tally, ())
     rate: float | None = None  # the limit on sub-messages started per second
     doubled_letters: int = merged(sum)
@@ -119,7 +119,7 @@ class FailureStatus:
 
     @classmethod
     def of(cls, settings: FailureSettings) -> FailureStatus:
-        """Make the section for settings by which nothing has failed yet."""
+        """Make the section of a drain with these settings in which nothing has failed yet."""
         return cls(dead_letter_topic=settings.dead_letter_topic, rate=settings.rate)
 
 

@@ -172,9 +172,10 @@ def _nothing_to_drain(prepared: Prepared) -> Summary:
 def _plan_written(
     prepared: Prepared, forget_tasks: Callable[[], None], print_line: Callable[[str], None]
 ) -> Iterator[None]:
-    """Write the plan, and run the block. If the block raises an error, a new plan is removed again.
+    """Write the plan, and then run the block.
 
-    The plan that lay at its place before is then restored.
+    If the drain is new and the block raises an error, the plan is removed again. An earlier plan
+    that was set aside for it is moved back to its place.
     """
     file, plan = prepared.file, prepared.plan
     if prepared.action.resumes:

@@ -159,7 +159,10 @@ def compiled(schemas: Mapping[str, Schema], main: str) -> FileDescriptorSet:
 
 
 def _described(text: str) -> FileDescriptorProto | None:
-    """Decode a descriptor, which Confluent's Python serialiser registers in place of text."""
+    """Decode a descriptor; return None if the schema is source text, as it usually is.
+
+    Confluent's Python serialiser registers the descriptor, in Base64, in place of the source.
+    """
     try:
         return FileDescriptorProto.FromString(b64decode(text, validate=True))
     except (NoBase64, ValueError):

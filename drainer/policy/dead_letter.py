@@ -39,20 +39,22 @@ FORMAT = "drainer-dead-letter/2"  # The header that has the provenance.
 RECEIPT = "drainer-redriven/1"  # The header of a receipt (letters/receipts.py).
 TOPIC_CHARACTERS = 249  # The length of the longest name that Kafka allows for a topic.
 TOPIC_NAME = rf"^[a-zA-Z0-9._-]{{1,{TOPIC_CHARACTERS}}}\Z"
-# A topic id that begins with this means that the place of the message is not known, and that of its
-# letter stands in. The name of the letter's topic follows.
+# A topic id that begins with this means that the place of the message is not known. In the id, the
+# name of the letter's topic follows, and the letter's place is used instead.
 PLACE_OF_LETTER = "letter:"
 # A longer sub-key can't be redriven. A letter has the sub-key twice, so it must not be too large.
 KEY_CHARACTERS = 16_384
 
 _Text = Annotated[str, Meta(max_length=4096)]
-# No group's name is longer, and neither is a handler's reference, which has a path and a name.
+# No name of a group is longer than this, and no reference of a handler, which consists of a path
+# and a name.
 _Name = Annotated[str, Meta(max_length=32_767)]
 # The topic, group and handler of the drain that first gave a sub-message up.
 From = tuple[str, str, str]
 
 _FORMATS = FORMAT.partition("/")[0]
-OWN_HEADERS = _FORMATS, RECEIPT.partition("/")[0]  # drainer's headers begin so, in any version.
+# The names of drainer's own headers begin with one of these, whatever the version.
+OWN_HEADERS = _FORMATS, RECEIPT.partition("/")[0]
 _SUB_MESSAGE, _BARRIER, _MESSAGE = "sub-message", "barrier", "message"
 
 

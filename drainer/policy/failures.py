@@ -64,12 +64,13 @@ PROBE_FIRST_S, PROBE_MOST_S = 0.5, 5.0
 # The times of up to this many failed calls are kept. They are at least MARK_S apart.
 MARKS_MOST, MARK_S = 1_000, 0.5
 SKEW_S = 1.0  # The clocks of two machines may differ by this much.
-# For this long after a success of another task, further ones of other tasks are expected.
+# For this long after a success of another task, further successes of other tasks are expected.
 OTHERS_S = 60.0
 # Once this many sub-messages of a lane were given up one after the other, the next one is suspect.
 LANE_BAD = 2
 
-# The rules by which a sub-message is given up. The last two compare it with what else runs.
+# The reasons why a sub-message is given up. The last two follow from a comparison with other
+# sub-messages.
 OWN_ERROR = "error of its own"
 HANDLER = "GiveUp"
 UNSPLIT = "split failed"
@@ -89,13 +90,13 @@ class Decision:
 
     Attributes:
         action: how it is given up; None to try it again at ``at_s``, by the clock of the caller.
-        rule: the rule by which it is given up.
-        why: the reason for people, where the error alone does not tell it.
+        reason: the reason why it is given up, one of the constants above.
+        why: an explanation for people, where the error alone is not enough.
     """
 
     action: OnFailure | None
     at_s: float = 0.0
-    rule: str = ""
+    reason: str = ""
     why: str | None = None
 
 
@@ -307,7 +308,7 @@ class FailureRecord:
         tries: how many attempts have failed since the breaker last opened or closed.
         generation: the breaker's number for that time.
         proven: how many of these failures count, although they might have been the downstream's.
-        rule: the rule by which they count.
+        reason: the reason why they count.
         is_stale: whether the attempt in flight began before the last of them was proven.
         doubted_at, doubted_s: the number of the failed call with which the doubt began, and when.
         successes_before: how many calls had succeeded when the doubt began.
@@ -321,7 +322,7 @@ class FailureRecord:
     tries: int = 0
     generation: int = 0
     proven: int = 0
-    rule: str = ""
+    reason: str = ""
     is_stale: bool = False
     doubted_at: int = 0
     doubted_s: float = 0.0
@@ -346,9 +347,9 @@ class FailureRecord:
             self.tries = self.proven = 0
             self.is_stale = False
 
-    def prove(self, failures: int, rule: str) -> None:
-        """Count failures that a rule has proven. A failure that two rules prove counts once."""
-        self.proven, self.rule = min(failures, self.tries), rule
+    def prove(self, failures: int, reason: str) -> None:
+        """Count this many failures in all as proven, for this reason; at most all ``tries``."""
+        self.proven, self.reason = min(failures, self.tries), reason
 
 
 class Doubts:
@@ -496,7 +497,7 @@ class FailurePolicy:
     Attributes:
         given_up: how many sub-messages were given up in all runs. The caller passes the number of
             former runs.
-        given_up_by: how many were given up in this run, by the rule that applied.
+        given_up_by: how many were given up in this run, by the reason.
         others: what other tasks of the drain have done, as far as that is known.
         whole: what all tasks had done when this task heard of it last.
     """
@@ -529,7 +530,7 @@ class FailurePolicy:
             if doubts.have_expired and record.is_suspect:
                 record.prove(record.proven + 1, IN_DOUBT)
             if record.failures > self._allowed:
-                return self.give_up(record.rule)
+                return self.give_up(record.reason)
             # To halt loses nothing, because a resume tries the sub-message again.
             halts = settings.on_failure is OnFailure.HALT and record.tries > settings.retries
             if halts and not at.done + self.others.done:
@@ -622,16 +623,17 @@ class FailurePolicy:
 
     # --- giving up ---
 
-    def give_up(self, rule: str, why: str | None = None) -> Decision:
-        """Decide on a sub-message that is given up by this rule."""
-        return Decision(self.settings.on_failure, rule=rule, why=why)
+    def give_up(self, reason: str, why: str | None = None) -> Decision:
+        """Decide on a sub-message that is given up for this reason."""
+        return Decision(self.settings.on_failure, reason=reason, why=why)
 
-    def count_given_up(self, rule: str, finished: int) -> str | None:
-        """Count a sub-message that is given up by a rule. ``finished`` have finished in all runs.
+    def count_given_up(self, reason: str, finished: int) -> str | None:
+        """Count a sub-message that is given up for a reason.
 
-        Return the reason to halt if too many are given up by now, including those of other tasks.
+        ``finished`` is how many sub-messages have finished in all runs. Return why the drain has to
+        halt if too many are given up by now, including those of other tasks.
         """
-        self.given_up_by[rule] += 1
+        self.given_up_by[reason] += 1
         self.given_up += 1
         given_up, most = self.given_up + self.others.given_up, self.settings.max_failures
         if not most.passed(given_up, finished + self.others.finished):
@@ -680,7 +682,7 @@ class FailurePolicy:
 
     @property
     def doubts_end_s(self) -> float:
-        """When ``end_doubts`` will do something, if nothing else can run until then."""
+        """The time from which on ``end_doubts`` ends the doubts, if nothing else can run."""
         longest_s = 0.0 if self.doubts.mean_outage else self.settings.max_doubt_s
         return self.doubts.since_s + longest_s
 

@@ -38,7 +38,7 @@ class RateLimiter:
         # The numbers of messages and bytes for the mean size, in which old messages count less.
         self._messages = self._bytes = 0.0
         self._free_s = float("-inf")  # When the next message may come.
-        self._bound_s = float("-inf")  # When the cap delayed something the last time.
+        self._bound_s = float("-inf")  # When the cap last delayed something.
         self.cap = curve.cap(message_bytes)
         self.flowed = self.flowed_bytes = 0
 
@@ -80,7 +80,10 @@ class RateLimiter:
         return max(1, int(credit_s * self.messages_per_s))
 
     def next_s(self, now_s: float, messages: int = 1) -> float:
-        """Return the seconds until ``messages`` may come at once, or a burst if that is less."""
+        """Return the seconds until this many messages may come at once.
+
+        No more than a burst may come at once, so the wait is at most that for a burst.
+        """
         burst = min(messages / self.messages_per_s, BURST_S)
         return max(0.0, self._free_s + burst - now_s)
 

@@ -15,7 +15,8 @@ from drainer.policy.exact_json import Encoding
 from drainer.text.mask import TYPE_CHARACTERS
 
 SOURCE = "source"  # With --to source, a letter goes to the topic that it comes from.
-NOT_MATCHED = "not asked for"  # Why a redrive leaves a letter alone: its filters don't match it.
+# The reason to leave a letter alone if it does not pass the filters of the redrive.
+NOT_MATCHED = "not asked for"
 NO_LETTER = "no dead letter that drainer recognises, or a damaged one"
 NOT_MADE_AGAIN = "split makes other sub-messages of its original now"
 # A function that splits a message. If it rejects the message, it gives an Unsplit.
@@ -131,7 +132,7 @@ class Unread(LeftAlone):
     __slots__ = ()
 
     def take_place(self, message: Message) -> KeySums:
-        """Make this the only sub-message of a message; return what stands for its sub-keys."""
+        """Become the only sub-message of a message; return a count and checksum of its sub-keys."""
         self.message = message
         self.index = 0
         return KeySums(1, 0)

@@ -24,7 +24,7 @@ from drainer.view.terminal import Terminal
 def plan_page(
     plan: OffsetPlan, path: Path | str | None = None, options: Sequence[str] = ()
 ) -> Page:
-    """Make the page of a plan: how far the drain has come, and its task.
+    """Make the page of a plan: how far the drain has come, and what was requested of it.
 
     With a ``path``, the page also has the commands to resume and undo the drain, with ``options``.
     """

@@ -24,7 +24,7 @@ _ORDERS = {
 
 
 def task_fields(found: OffsetPlan) -> Iterator[Field]:
-    """Yield the task of a drain, for its preview and for the page of its plan."""
+    """Yield what was requested of a drain, for its preview and for the page of its plan."""
     yield Field("topic", found.terms.topic, f"id {found.terms.topic_id}")
     kept = "" if found.terms.commits else "keeps its offsets: drainer commits nothing"
     yield Field("group", found.terms.group, kept)

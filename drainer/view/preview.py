@@ -49,7 +49,7 @@ def _verb(action: Preview) -> str:
 
 
 def settings(action: Preview) -> Iterator[Item]:
-    """Yield the task of a drain, and the settings of this run."""
+    """Yield what was requested of a drain, and the settings of this run."""
     yield from task_fields(action.plan)
     if action.makes_topic is not None:
         yield Field("creates", f"topic {action.makes_topic}", "for dead letters")

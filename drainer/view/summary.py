@@ -195,8 +195,8 @@ def _failures(summary: Summary) -> Iterator[Item | None]:
     if words := failure_words(failures):
         yield Field("failures", words, "in this run", lines=few(errors, ERRORS_SHOWN))
     if failures.given_up_by:
-        rules = [f"{figures.count(times)} x {rule}" for rule, times in failures.given_up_by]
-        yield Field("given up by", ", ".join(rules), "the rules that applied")
+        reasons = [f"{figures.count(times)} x {reason}" for reason, times in failures.given_up_by]
+        yield Field("given up by", ", ".join(reasons), "the reasons that applied")
     yield parked_field(summary.parked)
     topic = failures.dead_letter_topic
     if topic is not None and summary.sub_messages.dead:

@@ -196,7 +196,7 @@ def test_a_sub_message_shown_to_be_bad_while_it_is_tried_again_gets_no_further_a
         fails(policy, sub, Fault.UNCLEAR)
         succeeds(policy)
     decision = fails(policy, sub, Fault.UNCLEAR)
-    assert (decision.action, decision.rule) == (OnFailure.PARK, OTHERS_SUCCEED)
+    assert (decision.action, decision.reason) == (OnFailure.PARK, OTHERS_SUCCEED)
 
 
 def test_a_failure_that_two_rules_prove_counts_once() -> None:

@@ -1,4 +1,4 @@
-"""Bad messages and outages, in virtual time: what is given up, by which rule, and how soon."""
+"""Bad messages and outages, in virtual time: what is given up, for which reason, and how soon."""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ Reasons = tuple[str, ...]  # Phrases for people. Each gives a reason for a verdi
 HANDLERS_IDLE_LEAST = 0.20
 # In-sync replicas may be changing, or incomplete, for at most this share of the window.
 ISR_CHANGING_MOST = 0.5
-# Brokers may throttle clients in at most this share of the samples. A quota is a limit, too.
+# Brokers may throttle clients in at most this share of the samples. They throttle clients that
+# exceed a Kafka quota, so a quota also counts as a limit of the brokers.
 THROTTLED_MOST = 0.05
 # A round trip is late if it is longer than the unloaded one by both this factor and this time.
 ROUND_TRIP_FACTOR = 5.0

@@ -224,7 +224,7 @@ class SparkTraffic:
                 begun_s, silences = time.monotonic(), self._reading.silences
                 self._reading.forget_before(begun_s)
                 steady_s = begun_s + warm_up_s
-                # The first and the last report lie a little inside the window.
+                # At both ends, up to one report lies outside the window, so it is made longer.
                 end_s = steady_s + window_s + 2 * REPORT_S
                 while (now_s := time.monotonic()) < end_s:
                     self._poll()

@@ -83,7 +83,7 @@ class Lender:
         return 0 if self.paused else self.total
 
     def begin(self, task: str, expected: int = 1, *, waits: bool = False) -> None:
-        """Begin to lend to a task.
+        """Begin to lend calls to a task.
 
         Before its first report it wants one call, and then ``expected`` calls until it has work. A
         task that ``waits`` for a slot gets one call, since others can use the rest.
@@ -303,7 +303,7 @@ class QuotaAllocator(Lender):
         self.restart()
 
     def pause(self, paused: bool) -> None:
-        """Lend nothing while the drain is paused."""
+        """Lend no calls while the drain is paused."""
         if paused != self.paused:
             self.paused = paused
             self.restart()
@@ -313,9 +313,10 @@ class QuotaAllocator(Lender):
         self._due_s = 0.0
 
     async def lend_to(self, tasks: Mapping[str, int], slots: int) -> None:
-        """Lend to tasks that are about to begin. The first of them get the free ``slots``.
+        """Lend calls to tasks that are about to begin.
 
-        ``tasks`` has the number of sub-messages of each task.
+        ``tasks`` has the number of sub-messages of each task. Only as many tasks as there are free
+        ``slots`` can begin at once: the first ones. The others wait for a slot.
         """
         for number, (task, subs) in enumerate(tasks.items()):
             self.begin(task, subs, waits=number >= slots)

@@ -25,9 +25,9 @@ SECRET_WORDS = ("key", "secret", "password", "token", "credential", "sig")
 
 
 def check_uri(uri: str) -> None:
-    """Ensure that a plan or a state can be at a place.
+    """Ensure that a plan or a state can be kept at this path or URI.
 
-    The place may have no credentials, since drainer shows it, and writes it into the plan. Raises
+    A URI must not contain credentials, since drainer shows it, and writes it into the plan. Raises
     UsageError.
     """
     if not uri.strip():

@@ -242,7 +242,7 @@ class TaskView:
         self._status = status
 
     def end(self) -> None:
-        """Note that the task has no more calls, and needs none."""
+        """Note that the task is over: it has no call in flight, and needs no more of them."""
         self._is_over = True
 
     def status(self) -> TaskStatus | None:
