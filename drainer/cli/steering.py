@@ -82,8 +82,6 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
             values[known.field] = _value(name, known, text)
     if not values:
         raise UsageError("no option is set", hint=f"Set one, such as concurrency=50: {_NAMES}.")
-    of_failures = values.keys() & options_of(FailureSettings)
-    FailureSettings().changed({name: values[name] for name in of_failures})
     return builtins(values)
 
 

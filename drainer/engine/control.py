@@ -18,7 +18,7 @@ from drainer.errors import Refused, Signalled, UsageError
 from drainer.model.account import Event
 from drainer.model.codec import JsonRecord, builtins
 from drainer.model.option import Concurrency, Option, clean_reason, options_of
-from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
+from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.status import Paused
 
 EVENTS_SHOWN = 5
@@ -46,15 +46,11 @@ class Settings:
         for name in values.keys() - _OF_RUN.keys() - _OF_FAILURES.keys():
             raise UsageError(f"{name} can't change while a drain runs", hint=_HINT)
         failures = {name: value for name, value in values.items() if name in _OF_FAILURES}
-        dead = OnFailure.DEAD_LETTER
-        of_split = values.get("on_split_failure", self.failures.on_split_failure)
-        if values.get("dead_letter_topic") is not None and of_split not in (dead, dead.value):
-            failures.setdefault("on_failure", OnFailure.DEAD_LETTER.value)
         run = {name: value for name, value in values.items() if name in _OF_RUN}
         before = builtins(replace(self.running, options=None))
         try:
             running = LocalSettings.from_json(before | run)
-            changed = FailureSettings.from_json(builtins(self.failures) | failures)
+            given = FailureSettings.from_json(builtins(self.failures) | failures)
         except ValueError as error:
             raise UsageError(f"a value is not valid: {error}", hint=_HINT) from None
         if Concurrency.of(running.concurrency).most > CALLS_MOST:
@@ -62,6 +58,7 @@ class Settings:
                 f"a running drain can't have more than {CALLS_MOST:,} calls in flight",
                 hint="Stop it, and resume with more.",
             )
+        changed = self.failures.changed({name: getattr(given, name) for name in failures})
         return Settings(replace(running, options=self.running.options), changed)
 
     def needs_brokers(self, before: Settings) -> bool:

@@ -211,11 +211,12 @@ class FailureSettings(JsonRecord):
     def changed(self, given: Mapping[str, Any]) -> FailureSettings:
         """Return these settings with those that were given, by field.
 
-        A dead-letter topic implies that failures become dead letters. Raises UsageError if the
+        A dead-letter topic implies that failures become dead letters, unless only messages that
+        ``split`` rejects or rules select are to become dead letters. Raises UsageError if the
         settings contradict each other.
         """
         given = dict(given)
-        of_split = given.get("on_split_failure")
+        of_split = given.get("on_split_failure", self.on_split_failure)
         has_letters = of_split is OnFailure.DEAD_LETTER or given.get("divert", self.divert)
         if given.get("dead_letter_topic") and not has_letters:
             action = given.setdefault("on_failure", OnFailure.DEAD_LETTER)

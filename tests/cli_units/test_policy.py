@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from drainer.cli.command import command
+from drainer.engine.control import Settings
 from drainer.errors import UsageError
+from drainer.model.codec import builtins
 from drainer.model.option import options_of
 from drainer.model.predicate import parse_expressions
-from drainer.model.settings import NEW_DRAIN, AfterDead, FailureSettings, Limit, OnFailure
+from drainer.model.settings import (
+    NEW_DRAIN,
+    AfterDead,
+    FailureSettings,
+    Limit,
+    LocalSettings,
+    OnFailure,
+)
 
 OPTIONS = {
     "retries": ("7", 7),
@@ -68,6 +78,43 @@ def test_a_dead_letter_topic_means_dead_letters() -> None:
     assert (found.on_failure, found.dead_letter_topic) == (OnFailure.DEAD_LETTER, "dead")
     with pytest.raises(UsageError, match="has no effect with --on-failure skip"):
         NEW_DRAIN.changed({"dead_letter_topic": "dead", "on_failure": OnFailure.SKIP})
+
+
+@pytest.mark.parametrize(
+    ("known", "given", "action"),
+    [
+        (NEW_DRAIN, {}, OnFailure.DEAD_LETTER),
+        (replace(NEW_DRAIN, on_failure=OnFailure.PARK), {}, OnFailure.DEAD_LETTER),
+        (NEW_DRAIN, {"on_failure": OnFailure.PARK}, None),
+        # Only what split rejects, or what a rule selects, becomes a dead letter.
+        (replace(NEW_DRAIN, on_split_failure=OnFailure.DEAD_LETTER), {}, OnFailure.HALT),
+        (NEW_DRAIN, {"on_split_failure": OnFailure.DEAD_LETTER}, OnFailure.HALT),
+        (replace(NEW_DRAIN, divert=("key == 'a'",)), {}, OnFailure.HALT),
+        (
+            replace(NEW_DRAIN, divert=("key == 'a'",)),
+            {"on_failure": OnFailure.PARK},
+            OnFailure.PARK,
+        ),
+        (
+            replace(NEW_DRAIN, on_split_failure=OnFailure.DEAD_LETTER),
+            {"on_split_failure": OnFailure.SKIP},
+            OnFailure.DEAD_LETTER,
+        ),
+    ],
+)
+def test_a_dead_letter_topic_changes_what_fails_only_if_nothing_else_is_written_there(
+    known: FailureSettings, given: dict[str, Any], action: OnFailure | None
+) -> None:
+    given = {"dead_letter_topic": "dead", **given}
+    running = Settings(LocalSettings(), known)
+    if action is None:
+        with pytest.raises(UsageError, match="has no effect"):
+            known.changed(given)
+        with pytest.raises(UsageError, match="has no effect"):
+            running.changed(builtins(given))
+    else:
+        assert known.changed(given).on_failure is action, "a resume"
+        assert running.changed(builtins(given)).failures.on_failure is action, "a running drain"
 
 
 def test_what_a_resume_is_given_takes_the_place_of_all_that_was_known() -> None:
