@@ -43,8 +43,9 @@ def redriving(
     split_own = partial(split_letter, redrive, split=own, read=letters.letter, decode=decode)
 
     def split(message: Message) -> Iterator[SubMessage]:
-        for sub in split_own(message):
-            if not selects(sub):
+        for number, sub in enumerate(split_own(message)):
+            # A letter is left alone with all of its sub-messages, so the first one tells.
+            if number == 0 and not selects(sub):
                 left_alone[sub.payload] += 1
             yield sub
 

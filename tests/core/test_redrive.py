@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -27,7 +28,7 @@ from drainer.model.progress import Outcome, Partial
 from drainer.model.sub_messages import identify, identify_or_reject
 from drainer.model.terms import LetterFilter, RedriveSettings
 from drainer.policy.exact_json import Encoding
-from drainer.policy.redrive import LeftAlone, Redriven, selects, split_letter
+from drainer.policy.redrive import NOT_MATCHED, LeftAlone, Redriven, selects, split_letter
 from drainer.policy.rules import RuleFilter
 from drainer.split.splitting import split_or_reject
 
@@ -112,6 +113,26 @@ def test_a_split_that_raises_fatal_halts_a_redrive_too() -> None:
 
     with pytest.raises(SplitFailed, match="no schema"):
         split_or_reject(handler.split, letter)
+
+
+def test_a_letter_of_a_whole_message_is_left_alone_once() -> None:
+    class Splits(Handler):
+        def split(self, message: Message) -> Iterator[SubMessage]:
+            yield from map(SubMessage, "abc")
+
+        def handle(self, sub: SubMessage) -> None: ...
+
+    unit = Unsplit(b"{", "ValueError", "no", "ValueError: no")
+    letters = [Sample(sub=unit, reason="split failed").letter(), Sample().letter()]
+    others = RedriveSettings(LetterFilter(("no such reason",)))
+    handler = redriving(LoadedHandler("splits", Splits), others, CLIENT)
+    assert handler.split is not None
+
+    found = [list(handler.split(as_record(letter))) for letter in letters]
+
+    assert list(map(len, found)) == [3, 1]
+    assert not any(map(selects, chain.from_iterable(found)))
+    assert handler.left_alone == {NOT_MATCHED: 2}, "letters are counted"
 
 
 def test_a_barrier_has_a_lane_of_its_own_and_is_one_again_for_the_handler() -> None:

@@ -14,12 +14,12 @@ from core.letters import Sample
 from drainer.demo.fill import create_topic
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_HALTED, Refused
 from drainer.kafka.settings import ClientSettings
-from drainer.message import Message, Origin, SubMessage
+from drainer.message import Message, Origin, SubMessage, Unsplit
 from drainer.model.settings import FailureSettings, Limit, OnFailure
 from drainer.policy.redrive import NOT_MATCHED
 from drainer.spark.assign import work
 from kafka.sender import letters_in, sending
-from spark.story import HANDLER, Op, Ops, Story, value_of
+from spark.story import FIXED, HANDLER, Op, Ops, Story, value_of
 from spark.trouble import states, trouble
 
 
@@ -319,7 +319,10 @@ LETTERS = 60
 
 
 def write_letters(story: Story) -> None:
-    """Write ten letters for each of the sub-keys k0 to k5. Each message has two sub-messages."""
+    """Write ten letters for each of the sub-keys k0 to k5. Each message has two sub-messages.
+
+    Two more are of a message that ``split`` rejected, and of a sub-message without its payload.
+    """
     create_topic(story.settings, story.topic, 2)
     with sending(story.settings, story.topic) as sender:
         for number in range(LETTERS):
@@ -328,6 +331,9 @@ def write_letters(story: Story) -> None:
             sub.message = Message(Origin("orders", "orders-id", 0), number // 2, b"k", b"v", 1)
             sub.index = number % 2
             sender.send(Sample(sub=sub, attempts=0).letter())
+        unit = Unsplit(b"!", "ValueError", "no", "ValueError: no")
+        unit.message, unit.index = Message(Origin("orders", "orders-id", 0), 999, b"k", b"!", 1), 0
+        sender.send(Sample(sub=unit, attempts=0).letter())
         sender.send(Sample(sub=SubMessage("k9", "too large")).letter().without_payload())
         *others, last = sender.all_reported()
         assert set(others) == {None}
@@ -338,22 +344,22 @@ def write_letters(story: Story) -> None:
 def test_letters_are_redriven_in_order_and_those_left_alone_stay(story: Story) -> None:
     write_letters(story)
 
-    chosen = story.redrive(["k0", "k1", "k2", "k3"], bad="k1")
+    chosen = story.redrive(["k0", "k1", "k2", "k3"], bad="k1", fixed="1")
 
     messages = chosen.messages
     assert (chosen.exit_code, chosen.cause) == (EXIT_DEAD_LETTERS, None)
-    assert (messages.read, messages.done, messages.dead, messages.pending) == (61, 30, 10, 21)
-    assert messages.skipped == 0
-    assert chosen.left_alone == {NOT_MATCHED: 21}
+    assert (messages.read, messages.done, messages.dead, messages.pending) == (62, 30, 10, 22)
+    assert (messages.skipped, chosen.sub_messages.pending) == (0, 22 - 1 + len(FIXED))
+    assert chosen.left_alone == {NOT_MATCHED: 22}
     assert chosen.engine_counts["waves"] > 1
     assert {line.keys for line in story.record.lines()} == {("k0",), ("k1",), ("k2",), ("k3",)}
     story.record.check_order()
 
     story.plan_path.unlink()
 
-    rest = story.redrive(tasks=None)
+    rest = story.redrive(tasks=None, fixed="1")
 
     assert (rest.exit_code, rest.messages.pending) == (EXIT_DEAD_LETTERS, 1), "without its payload"
     assert list((rest.left_alone or {}).values()) == [1]
     ended = story.record.done()
-    assert len(ended) == len(set(ended)) == LETTERS
+    assert len(ended) == len(set(ended)) == LETTERS + len(FIXED)

@@ -56,7 +56,7 @@ class WaveRunner:
         end: called when nothing is left to do, or with the error that ends the drain.
 
     Attributes:
-        left_alone: the number of sub-messages that a redrive leaves alone, by the reason.
+        left_alone: the number of letters that a redrive leaves alone, by the reason.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class WaveRunner:
     ) -> None:
         self.settings = settings
         self.left_alone: Counter[str] = Counter()
+        self._left_alone_subs = 0  # The number of pending sub-messages of these letters.
         self._reader = reader
         self._plan, self._jobs = reader.plan, reader.jobs
         self._handler, self._slots = reader.settings.handler, reader.settings.slots
@@ -170,7 +171,8 @@ class WaveRunner:
         if any(prepared.units.values()):
             await self._checkpointer.wait_until_written()
         for each in prepared.manifests:
-            self.left_alone.update(each.ignored)
+            self.left_alone.update(each.left_alone)
+            self._left_alone_subs += each.left_alone_subs
         self._monitor.note_wave(number + self._reader.about, prepared.manifests)
         counts = {shard: sum(each.values()) for shard, each in prepared.subs.items()}
         self._schedule.add(number, counts)
@@ -412,7 +414,7 @@ class WaveRunner:
                 " no further there",
                 hint="Resume.",
             )
-        if not parked and self._aggregation.counts()[1].pending == self.left_alone.total():
+        if not parked and self._aggregation.counts()[1].pending == self._left_alone_subs:
             return None
         if not parked:
             return DrainerError(

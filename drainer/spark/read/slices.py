@@ -62,7 +62,8 @@ class Manifest(msgspec.Struct):
             there. The slice has no messages from that offset on.
         log_bytes: the size of the keys and values that were read.
         processor_s: the processor time that reading and splitting took.
-        ignored: the number of sub-messages that a redrive leaves alone, by the reason for it.
+        left_alone: the number of letters that a redrive leaves alone, by the reason for it;
+            ``left_alone_subs`` is the number of their sub-messages that were not finished before.
     """
 
     partition: int
@@ -78,7 +79,8 @@ class Manifest(msgspec.Struct):
     stop: int | None = None
     log_bytes: int = 0
     processor_s: float = 0.0
-    ignored: dict[str, int] = {}
+    left_alone: dict[str, int] = {}
+    left_alone_subs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +234,9 @@ class _SliceReader:
             return  # The whole wave is read again.
         # A redrive leaves alone either all sub-messages of a letter or none, so the first tells.
         if subs and not selects(subs[0]):
-            ignored, reason = self._manifest.ignored, subs[0].payload
-            ignored[reason] = ignored.get(reason, 0) + sum(shard != DONE for shard in shards)
+            left_alone, reason = self._manifest.left_alone, subs[0].payload
+            left_alone[reason] = left_alone.get(reason, 0) + 1
+            self._manifest.left_alone_subs += sum(shard != DONE for shard in shards)
         writer.add(message, subs, keys, shards)
 
     def _shard_of(self, message: Message, unit: Unsplit) -> int:
