@@ -35,7 +35,7 @@ class LimitsFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock = filelock.FileLock(path.with_name(f".{path.name}.lock"), mode=0o600)
+        self._lock = filelock.FileLock(path.parent / f".{path.name}.lock", mode=0o600)
 
     @contextmanager
     def lock(self) -> Iterator[None]:

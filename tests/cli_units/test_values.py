@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from drainer.cli.options import load_limits
 from drainer.cli.steering import parse_settings
-from drainer.errors import UsageError
+from drainer.errors import LimitsRefused, UsageError
 from drainer.model.deadline import parse_deadline
 from drainer.model.option import (
     Concurrency,
@@ -102,6 +103,13 @@ def test_an_option_that_can_not_be_set_differs_from_one_that_there_is_not(
     with pytest.raises(UsageError, match=error) as caught:
         parse_settings([text])
     assert (caught.value.hint or "").startswith(hint)
+
+
+@pytest.mark.parametrize("text", ["", ".", "/"])
+def test_a_folder_is_no_limits_file(text: str) -> None:
+    with pytest.raises(LimitsRefused, match=r"can't be read: Is a directory") as caught:
+        load_limits(text)
+    assert caught.value.hint
 
 
 def test_pairs_are_names_and_values_and_what_is_none_is_not_shown() -> None:
