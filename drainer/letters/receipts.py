@@ -178,11 +178,11 @@ def redrive_progress(
 
 
 def finished_in(cluster: Cluster, plan: OffsetPlan, handler: LoadedHandler) -> _Finished:
-    """Find the letters that a redrive has finished, by its plan.
+    """Find the letters that a redrive has finished, according to its plan.
 
-    If a priority class or a task has finished sub-messages that the rest has not, this reads the
-    letters that are left, and splits them with the redrive's handler. Raises Refused if there are
-    too many ranges, or if an original can't be read.
+    A priority class, or a task on Spark, may have finished some sub-messages of a letter whose
+    others are unfinished. Then this reads the letters that are left, and splits them with the
+    redrive's handler. Raises Refused if there are too many ranges, or if an original can't be read.
     """
     known = plan.account.claims[ALL].items()
     found = {n: [r for r in ((0, each.watermark), *each.finished) if r[1]] for n, each in known}

@@ -170,7 +170,11 @@ class Partial:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all sub-messages are finished. This is so only for records that were joined."""
+        """Whether all sub-messages are finished.
+
+        One record never says so, because a message that is finished is no longer finished in part.
+        Several records that were joined may.
+        """
         return self.bits.bit_count() == self.count
 
     @property

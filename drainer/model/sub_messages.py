@@ -25,7 +25,8 @@ INT_BITS_MOST = 2_000
 # message counts as MESSAGE_WEIGHT of them.
 LOOK_EVERY = 512
 MESSAGE_WEIGHT = 8
-LARGE_BYTES = 16 * 1024  # A message of this size is always measured, since parsing it took longer.
+# A message of at least this size is always measured: that takes less time than it took to parse it.
+LARGE_BYTES = 16 * 1024
 LOOKED_AT = 4  # This many payloads of a message are measured, besides the first.
 WIDE, DEEP = 8, 8  # This many entries of a container are measured, on this many levels.
 LANE_BYTES = 250  # The memory of each further sub-key that a sub-message has.

@@ -40,7 +40,7 @@ ENDS = {
 # What no test types, and why. The drainer commands among it are parsed all the same.
 LEFT_OUT = {
     r"(^|/)pip install|^python3 -m venv|^\. \.venv": "installs from a registry, as .ci/run does",
-    r"^\.ci/run|bin/pytest": "runs these tests",
+    r"^\.ci/(run|weekly)|bin/pytest": "runs these tests",
     r"^drainer sandbox": "the tests' own broker is there; tests/sandbox starts and removes one",
     r"^drainer limits -b": "measures for minutes; scenarios.broker_limits does",
     r"venv-pack": "packs an environment of a gigabyte",

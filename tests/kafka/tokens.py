@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -11,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from drainer.kafka import coordinator
 from kafka.listeners import OAUTH, Listener, guarded
 from scenarios.brokers import Broker
 
+MODULE = "aws_msk_iam_sasl_signer"
 # In place of the signer: unsecured tokens, of credentials in a file that others replace.
 SIGNER = """
 import base64, json, os, pathlib, time
@@ -59,10 +62,13 @@ class Signer:
 
 
 @pytest.fixture
-def signer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Signer:
-    monkeypatch.syspath_prepend(str(tmp_path))  # and of the child for requests to coordinators
-    monkeypatch.delitem(sys.modules, "aws_msk_iam_sasl_signer", raising=False)
-    return Signer(tmp_path / "aws_msk_iam_sasl_signer")
+def signer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Signer]:
+    # The child for requests to coordinators gets this path, too, if it is started for real.
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(coordinator, "subprocess", subprocess)
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
+    yield Signer(tmp_path / MODULE)
+    sys.modules.pop(MODULE, None)
 
 
 @dataclass
