@@ -131,8 +131,7 @@ def _known(
         plan = taking_in(plan, finished_in(cluster, here, prepared.handler))
         starts = cluster.log_starts(here.terms.topic, here.account.partitions)
         # If the group has an offset, prepare() has looked for gaps.
-        committed = plan.account.committed
-        gone = {n: start if committed[n] is None else 0 for n, start in starts.items()}
+        gone = {n: 0 if plan.account.committed[n] else start for n, start in starts.items()}
         if gaps := here.account.gaps(gone):
             lost = name_lost(gaps)
             warnings.append(f"retention deleted letters before their redrive: {lost}")
