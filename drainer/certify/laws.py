@@ -81,7 +81,10 @@ class Ended:
         return self.raised == other.raised and equal(self.state, other.state)
 
     def against(self, other: Ended) -> tuple[str, str]:
-        """Describe this end and another one at the first place where they differ."""
+        """Describe how this run and another one ended.
+
+        The two texts are about the error, or about the first place at which the states differ.
+        """
         if self.raised is not None or other.raised is not None:
             return self.raised or "no error", other.raised or "no error"
         place, here, there = difference(self.state, other.state)
