@@ -97,9 +97,10 @@ def test_a_letter_without_its_payload_is_made_again_from_its_message(
     outcome = drain(command, topic, "--tune", f"dead-letter-topic={dead.name}", *where)
     assert (outcome.answer["sub_messages"]["dead"], outcome.answer["left_out_letters"]) == (6, 5)
     assert f"{topic.name} keeps them until 20" in outcome.answer["originals_kept"]
-    assert f"{dead.name} takes {SMALL:,} bytes (max.message.bytes), {topic.name} 1,048,588" in (
-        outcome.err
-    ), "the preview warns"
+    warning = (
+        f"{dead.name} takes {SMALL:,} bytes (max.message.bytes), but {topic.name} takes 1,048,588"
+    )
+    assert warning in outcome.err, "the preview warns"
     assert "! Drained, with 6 dead letters, 5 without payload" in outcome.err
 
     words = ["-b", topic.bootstrap, "--dead-letter-topic", dead.name]

@@ -91,7 +91,8 @@ def flaky_service(stage: Stage) -> Report:
     with Lot.of(stage) as lot, serving(service.respond) as url:
         names = keys(chance)
         lot.write([record(chance, names) for _ in range(300 if stage.short else 1_000)])
-        lot.handler_words = ("--handler", "http", "--split", "documents", "--split-key", "id")
+        lot.handler_words = ("--handler", "http")
+        lot.words_of_run += ("--split", "documents", "--split-key", "id")
         batch = chance.choice([2, 20, 100])
         lot.words = ("--set", f"url={url}/drain", "--set", f"batch={batch}")
         lot.words += (
