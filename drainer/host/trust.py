@@ -229,7 +229,11 @@ def _is_read_only(descriptor: int) -> bool:
 
 
 def _is_own(status: os.stat_result, folder: os.stat_result) -> bool:
-    """Return whether a name is this user's or root's, or is in a folder that a group shares."""
+    """Return whether a file or folder with this status is this user's or root's, or is shared.
+
+    It is shared if a group shares the folder in which it lies, and this user is in that group or
+    owns that folder. Root takes nothing that is only shared.
+    """
     me = os.geteuid()
     if status.st_uid in (me, 0):
         return True

@@ -52,7 +52,7 @@ class Outcome(Enum):
         return max(self, other, key=_OUTCOMES.index)
 
 
-# Every sub-message looks this up, and a global name is found faster than an attribute.
+# This is looked up for every sub-message, and a global name is found faster than an attribute.
 DONE = Outcome.DONE
 _OUTCOMES = tuple(Outcome)
 OTHERWISE = (Outcome.SKIPPED, Outcome.FAILED, Outcome.DEAD)  # The outcomes other than done.

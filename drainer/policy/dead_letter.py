@@ -39,8 +39,8 @@ FORMAT = "drainer-dead-letter/2"  # The header that has the provenance.
 RECEIPT = "drainer-redriven/1"  # The header of a receipt (letters/receipts.py).
 TOPIC_CHARACTERS = 249  # The length of the longest name that Kafka allows for a topic.
 TOPIC_NAME = rf"^[a-zA-Z0-9._-]{{1,{TOPIC_CHARACTERS}}}\Z"
-# A topic id that begins with this means that the place of the message is not known. In the id, the
-# name of the letter's topic follows, and the letter's place is used instead.
+# A topic id that begins with this means that the place of the message is not known, so that the
+# place of its letter is used instead. The rest of the id is the name of the letter's topic.
 PLACE_OF_LETTER = "letter:"
 # A longer sub-key can't be redriven. A letter has the sub-key twice, so it must not be too large.
 KEY_CHARACTERS = 16_384

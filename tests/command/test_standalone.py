@@ -50,7 +50,7 @@ def test_a_drain_begins_with_one_executor_and_deals_to_those_that_come(
         where = ("--master", spark.url, *state, *words)
         options = ("--spark-conf", "drainer.wave=4MiB", "-c", "20")
         running = command.begin(topic, *where, *options, pause_ms=200)
-        command.wait_for(running, "done", 1)  # It waits for no other executor.
+        command.wait_for(running, "done", 1)  # The drain waits for no other executor.
         for _ in range(2):
             spark.worker(cores=1, memory="1g")
         running.ends(0)
