@@ -1,22 +1,26 @@
-"""The built-in handler ``produce``: writes sub-messages to another topic, spread by key range."""
+"""The built-in handler ``produce``: writes sub-messages to another topic, each by its sub-key."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
-from zlib import crc32
 
 from drainer.errors import UsageError
 from drainer.handler import Context, Fatal, Handler, Writer
+from drainer.handlers.partitioner import MURMUR2, PARTITIONERS
 from drainer.message import Barrier, Message, SubMessage
+from drainer.model.listed import counted
 from drainer.model.order import key_text
 from drainer.split.decoding import SCHEMA_HEADERS
 from drainer.text.plain_json import plain_json
 
-OPTIONS = ("topic", "split", "timestamp")
+OPTIONS = ("topic", "split", "timestamp", "partitioner", "partitions")
 KEEP, NOW = "keep", "now"
 
-_HINT = "Use topic=, split= or timestamp=. For a list in the value use --split and --split-key."
+_HINT = (
+    "Use topic=, partitioner=, partitions=, split= or timestamp=. For a list in the value use"
+    " --split and --split-key."
+)
 _Split = Callable[[Message], Iterable[SubMessage]]
 
 
@@ -25,8 +29,12 @@ class Produce(Handler):
 
     The sub-messages are those of ``--split`` and ``--split-key``, or those of another handler,
     named by ``split=REFERENCE``. Without either, the message itself is written by its own key, and
-    its value stays as it was, however it was decoded. Each partition of the topic gets a range of
-    the hashes of keys.
+    its value stays as it was, however it was decoded.
+
+    ``partitioner=`` names the clients whose records have the same partitions. The topic may get
+    more partitions while it is written to. The drain then goes on with those that it began with,
+    in each of its processes and after each resume. Otherwise the later records of a sub-key would
+    be in another partition than the earlier ones.
 
     A sub-message is done when all in-sync replicas have its record. The next one of its sub-key
     begins only then. After a crash, some records are written again, in their order.
@@ -39,7 +47,10 @@ class Produce(Handler):
         self._writer: Writer | None = None
         self._timestamps = True
         self._topic = ""
-        # A plan keeps these values, because they are valid in any working folder.
+        self._partition_of = PARTITIONERS[MURMUR2]
+        self._partitions = 0  # It is 0 until they are counted.
+        # A plan keeps these values: those that are valid in any working folder, and those that each
+        # process and each resume has to use, too.
         self.absolute_options: dict[str, str] = {}
 
     plan_options = frozenset(OPTIONS)
@@ -57,9 +68,45 @@ class Produce(Handler):
                 f"timestamp={timestamps!r} is not keep or now", hint="Use keep or now."
             )
         self._timestamps = timestamps == KEEP
+        partitioner = options.get("partitioner", MURMUR2)
+        if partitioner not in PARTITIONERS:
+            raise UsageError(
+                f"partitioner={partitioner} is not one of {', '.join(PARTITIONERS)}",
+                hint="Use murmur2 for Java's clients, crc32 for librdkafka's.",
+            )
+        self._partition_of = PARTITIONERS[partitioner]
+        self.absolute_options["partitioner"] = partitioner
+        partitions = options.get("partitions", "0")
+        if not (partitions.isascii() and partitions.isdigit()):
+            raise UsageError(f"partitions={partitions} is not a number", hint="Use partitions=12.")
+        self._partitions = int(partitions)
         if "split" in options:
             self._split, self.absolute_options["split"] = _split_by(options["split"])
         self._topic = topic
+
+    def look_at_target(self, partitions_of: Callable[[str], int]) -> tuple[list[str], list[str]]:
+        """Count the partitions of the topic, for the plan to keep.
+
+        Returns the checks that passed, and warnings. Raises UsageError when the topic has fewer
+        partitions than are to be used.
+        """
+        topic, used, found = self._topic, self._partitions, partitions_of(self._topic)
+        if found < used:
+            raise UsageError(
+                f"produce is to spread records over {used} partitions, but {topic} has {found}",
+                hint="If the topic was recreated, start a new drain. If not, correct partitions=.",
+            )
+        self._partitions = used or found
+        self.absolute_options["partitions"] = str(self._partitions)
+        partitioner = self.absolute_options["partitioner"]
+        if self._partitions == found:
+            over = f"{counted(found, 'partition')} of {topic}"
+            return [f"produce spreads records over {over}, by {partitioner}"], []
+        return [], [
+            f"{topic} has {found} partitions, but this drain writes to the first {used}, so that"
+            " each sub-key stays in its partition; producers that use all of them put later records"
+            " of a sub-key elsewhere"
+        ]
 
     def open(self, context: Context) -> None:
         """Open a writer to the topic.
@@ -73,6 +120,7 @@ class Produce(Handler):
             )
         if context.write_to is not None:
             self._writer = context.writer(self._topic)
+            self._partitions = self._partitions or self._writer.partitions
 
     def split(self, message: Message) -> Iterator[SubMessage]:
         for sub in self._split(message):
@@ -96,7 +144,7 @@ class Produce(Handler):
         await writer.write(
             message.value if whole else as_value(sub.content),
             key,
-            partition=partition_of(key or b"", writer.partitions),
+            partition=self._partition_of(key or b"", self._partitions),
             headers=(*headers, ("drainer.topic", message.topic.encode())),
             id=sub.id,
             timestamp=message.timestamp if self._timestamps else None,
@@ -143,14 +191,3 @@ def _split_by(reference: str) -> tuple[_Split, str]:
             hint="Remove split=: produce then writes messages unchanged.",
         )
     return handler.split, handler.absolute_reference
-
-
-def partition_of(key: bytes, partitions: int) -> int:
-    """Return the partition whose range of hashes has the CRC-32 of a key.
-
-    Each partition has a contiguous range of hashes. So doubling the number of partitions splits
-    each in two, and moves nothing between the others: a key of partition ``p`` of ``n`` goes to
-    ``2p`` or ``2p + 1`` of ``2n``. With a hash modulo the number of partitions, most keys would
-    move. The idea comes from the draft KIP on splitting partitions by key ranges.
-    """
-    return crc32(key) * partitions >> 32

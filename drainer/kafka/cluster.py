@@ -305,6 +305,17 @@ def _topic_info(name: str, found: Any, what: str, needs: tuple[Right, str]) -> T
     return TopicInfo(name, url_safe(str(found.topic_id)), tuple(leaders), leaders, replicas)
 
 
+def written_topic(cluster: Cluster, name: str) -> TopicInfo:
+    """Describe a topic that a handler writes to. Raises TopicMissing, and RightMissing."""
+    try:
+        return cluster.topic(name, "WRITE")
+    except TopicMissing as error:
+        raise TopicMissing(
+            f"the topic {name} to write to does not exist",
+            hint="Create it first, with the partitions and retention that it needs.",
+        ) from error
+
+
 def config_limit(value: str | None) -> int | None:
     """Return a limit in a topic's configuration; None if it is not known, or -1 for no limit."""
     return None if value is None or int(value) < 0 else int(value)

@@ -18,10 +18,9 @@ from drainer.errors import (
     RecordTooLarge,
     RecordUnsure,
     RightMissing,
-    TopicMissing,
 )
 from drainer.handler import Fatal, Retry
-from drainer.kafka.cluster import Cluster, config_limit
+from drainer.kafka.cluster import Cluster, config_limit, written_topic
 from drainer.kafka.producer import AcknowledgedProducer, Delivery, ProducerRecord, way_on
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Header
@@ -64,14 +63,7 @@ class TopicWriter:
         self._name = secrets.token_hex(8)
         self._written = 0
         with Cluster.connect(settings) as cluster:
-            try:
-                found = cluster.topic(topic, "WRITE")
-            except TopicMissing as error:
-                raise TopicMissing(
-                    f"the topic {topic} to write to does not exist",
-                    hint="Create it first, with the partitions and retention that it needs.",
-                ) from error
-            self.partitions = len(found.partitions)
+            self.partitions = len(written_topic(cluster, topic).partitions)
             most = config_limit(cluster.topic_config(topic).get("max.message.bytes"))
         # If a batch has a record that is too large, brokers refuse all records in it.
         batch_bytes = min(BATCH_BYTES, max(1, most // 2)) if most else BATCH_BYTES

@@ -189,6 +189,16 @@ class LoadedHandler:
         right, wrong = self.decoding.check(messages())
         return [*checks, *right], [*warnings, *wrong]
 
+    def look_at_target(self, partitions_of: Callable[[str], int]) -> tuple[list[str], list[str]]:
+        """Let a built-in handler look at the topic that it writes to, before the first preview.
+
+        Afterwards ``kept_options`` has what it found. Returns what passed, and warnings.
+        ``partitions_of`` returns the number of a topic's partitions. Raises Refused when the topic
+        can't be written to.
+        """
+        look = getattr(self.target, "look_at_target", None)
+        return ([], []) if look is None else look(partitions_of)
+
     def fresh(self, payloads: PayloadSettings | None = None) -> LoadedHandler:
         """Make another handler of the same source.
 

@@ -19,7 +19,7 @@ from drainer.kafka.backlog import (
     parse_from,
     parse_until,
 )
-from drainer.kafka.cluster import Cluster, TopicInfo
+from drainer.kafka.cluster import Cluster, TopicInfo, written_topic
 from drainer.kafka.lock import lock_group
 from drainer.kafka.spans import first_messages
 from drainer.loading.extensions import Extension
@@ -201,6 +201,9 @@ def build_prepared(
     """Make the preview of a drain that passed all checks, and keep what the drain needs to run."""
     ends = partial(_first_and_last, cluster, plan.terms, findings.partitions)
     checks, warnings = handler.check_before_preview(ends)
+    on_target = handler.look_at_target(lambda topic: len(written_topic(cluster, topic).partitions))
+    options = handler.kept_options(plan.terms.options)
+    plan = replace(plan, terms=replace(plan.terms, options=options))
     action = Preview(
         plan,
         batching=handler.batching,
@@ -209,8 +212,11 @@ def build_prepared(
         plan_path=file.path,
         partitions=findings.partitions,
         resumes=plan.account.history[-1].what is EventKind.RESUMED,
-        checks=(*findings.checks, *checks),
-        warnings=(*filter(None, [findings.readers]), *findings.warnings, *warnings),
+        checks=(*findings.checks, *checks, *on_target[0]),
+        warnings=(
+            *filter(None, [findings.readers]),
+            *(*findings.warnings, *warnings, *on_target[1]),
+        ),
         makes_topic=policy.makes,
         open_transactions=findings.open_transactions,
         needs_yes=findings.readers is not None,

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import subprocess
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Message, Producer
 
 from command.process import Command, Running
-from drainer.handlers.produce import partition_of
+from drainer.handlers.partitioner import PARTITIONERS
+from drainer.host.java import find_java
 from drainer.kafka.cluster import Cluster
+from drainer.sandbox.jars import kafka_jars
 from kafka.topic import Topic, eventually
 from payloads.registry import Serialisers, running
 
 HEADERS: list[tuple[str, bytes | None]] = [("trace", b"t"), ("none", None)]
 DOCUMENTS = ("--split", "documents", "--split-key", "id")
+CHANCE = random.Random(3)
+KEYS = [
+    *(b"", b"17", "größe".encode(), b"\0", b"\xff" * 9),
+    *(f"doc-{number}".encode() for number in range(2_000)),
+    *(CHANCE.randbytes(CHANCE.randrange(1, 40)) for _ in range(2_000)),
+]
 
 
 def bundles(count: int, *, keys: int = 40) -> list[str]:
@@ -56,16 +67,93 @@ def expected_steps(values: list[str]) -> dict[bytes, list[int]]:
     return steps
 
 
-def test_sub_messages_are_written_in_order_and_by_key_range(command: Command) -> None:
+def placed(topic: Topic, partitioner: str, keys: list[bytes]) -> list[int | None]:
+    """The partitions in which a producer of librdkafka puts the records of some keys."""
+    producer, found = (
+        Producer({"bootstrap.servers": topic.bootstrap, "partitioner": partitioner}),
+        {},
+    )
+
+    def delivered(error: Any, message: Message) -> None:
+        assert error is None
+        found[message.key() or b""] = message.partition()
+
+    for key in keys:
+        producer.produce(topic.name, key, key, on_delivery=delivered)
+    producer.flush()
+    return [found[key] for key in keys]
+
+
+@pytest.mark.parametrize(
+    ("partitioner", "theirs"), [("murmur2", "murmur2_random"), ("crc32", "consistent")]
+)
+def test_a_producer_of_librdkafka_puts_a_key_into_the_same_partition(
+    command: Command, partitioner: str, theirs: str
+) -> None:
+    target = command.topic(partitions=7)
+    assert placed(target, theirs, KEYS) == [PARTITIONERS[partitioner](key, 7) for key in KEYS]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("partitions", [1, 7, 12])
+def test_a_producer_of_java_puts_a_key_into_the_same_partition(
+    command: Command, partitions: int
+) -> None:
+    target = command.topic(partitions=partitions)
+    program = Path(__file__).with_name("KeyedProducer.java")
+    classpath = os.pathsep.join(map(str, kafka_jars()))
+    ended = subprocess.run(
+        [find_java(), "-cp", classpath, program, target.bootstrap, target.name],
+        input="".join(f"{key.hex()}\n" for key in KEYS),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert [*map(int, ended.stdout.split())] == [
+        PARTITIONERS["murmur2"](key, partitions) for key in KEYS
+    ]
+
+
+def test_sub_messages_are_written_in_order_and_by_key(command: Command) -> None:
     values = bundles(400)
     topic, target = command.topic(values), command.topic(partitions=5)
-    begin(command, topic, target.name, *DOCUMENTS).ends(0)
+    begun = begin(command, topic, target.name, *DOCUMENTS)
+    assert f"over 5 partitions of {target.name}, by murmur2" in begun.ends(0).err
     found = written(command.cluster, target)
     assert steps_by_key(found) == expected_steps(values)
-    for partition, messages in found.items():
-        assert messages, "each range has some of these keys"
-        assert {partition_of(message.key() or b"", 5) for message in messages} == {partition}
+    assert all(found.values()), "each partition has some of these keys"
+    there = {each.key() or b"": number for number, some in found.items() for each in some}
+    assert placed(target, "murmur2_random", [*there]) == [*there.values()]
     assert command.committed(topic) == {0: 400}
+
+
+@pytest.mark.long
+def test_a_target_that_grows_keeps_each_sub_key_where_it_was(command: Command) -> None:
+    values = bundles(400)
+    topic, target = command.topic(values), command.topic(partitions=3)
+    more = "--set", "partitioner=crc32"
+    running = begin(command, topic, target.name, *DOCUMENTS, *more, "--rate", "500/s")
+    running.prints("500/s")
+    eventually(lambda: sum(map(len, written(command.cluster, target).values())) > 100)
+    target.grow(8)
+    running.kill()
+    ended = command(*command.resume_of(command.plan(topic)))
+    assert f"{target.name} has 8 partitions, but this drain writes to the first 3" in ended.err
+    found = written(command.cluster, target)
+    assert [partition for partition, messages in found.items() if messages] == [0, 1, 2]
+    for partition, messages in found.items():
+        assert {PARTITIONERS["crc32"](message.key() or b"", 3) for message in messages} <= {
+            partition
+        }
+    for key, steps in steps_by_key(found).items():
+        assert [*dict.fromkeys(steps)] == expected_steps(values)[key]
+
+
+def test_a_target_that_is_not_there_is_refused_before_the_question(command: Command) -> None:
+    topic = command.topic(["{}"])
+    ended = begin(command, topic, "none").ends(3)
+    assert ended.error == "the topic none to write to does not exist"
+    assert not command.plan(topic).exists()
 
 
 def test_a_record_has_its_source_in_a_header_and_keeps_headers_and_time(command: Command) -> None:

@@ -58,21 +58,22 @@ class Place:
         """``my_handlers.py``, whose calls take so long, and fail without a field."""
         self.write("my_handlers.py", HANDLERS.format(pause_s=pause_ms / 1000, needs=needs))
 
-    def backlog(self, topic: str, group: str, messages: int = MESSAGES, without: int = -1) -> None:
+    def backlog(self, topic: str, group: str, messages: int = MESSAGES, without: int = -1) -> Topic:
         """Messages of one key with updates of documents; one document may lack its title."""
         made = self.topic(topic)
-        made.produce(self._values(messages, without), key=b"customer-42")
+        made.produce(self.values(messages, without), key=b"customer-42")
         self.commit(topic, group)
+        return made
 
     def commit(self, topic: str, group: str) -> None:
         """Let a group stand at the beginning."""
         with connected(self.bootstrap) as cluster:
             cluster.alter_committed(group, topic, {0: 0})
 
-    def topic(self, name: str) -> Topic:
-        return Topic(self.bootstrap, name)
+    def topic(self, name: str, partitions: int = 1) -> Topic:
+        return Topic(self.bootstrap, name, partitions)
 
-    def _values(self, messages: int, without: int) -> Iterator[bytes]:
+    def values(self, messages: int, without: int = -1) -> Iterator[bytes]:
         for message in range(messages):
             numbers = [(message * FAN_OUT + place) % DOCUMENTS for place in range(FAN_OUT)]
             documents = [
@@ -147,9 +148,16 @@ def stopped(place: Place) -> None:
 
 
 def wide(place: Place) -> None:
-    """A backlog, and the topic that it is spread over."""
-    place.backlog("orders", "spread")
-    place.topic("orders-spread")
+    """A backlog, the topic that it is spread over, and messages that come before the cut-over."""
+    source = place.backlog("orders", "indexer")
+    place.topic("orders-spread", partitions=12)
+    later: list[bytes] = []
+
+    def comes() -> None:
+        source.produce(later, key=b"customer-42")
+        later[:] = place.values(MESSAGES // 12)
+
+    place.reader.before["drainer run"] = comes
 
 
 def of_registry(place: Place) -> None:

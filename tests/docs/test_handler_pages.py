@@ -13,7 +13,7 @@ import pytest
 
 from docs.pages import ROOT
 from drainer.handler import Handler
-from drainer.handlers.produce import partition_of
+from drainer.handlers.partitioner import by_range
 from drainer.loading.loader import load_handler
 from drainer.message import SubMessage
 
@@ -76,14 +76,14 @@ def test_the_handlers_for_a_hot_key_work_as_they_are_printed(tmp_path: Path) -> 
     assert bulk.batching.most == 500
 
 
-def test_the_rule_for_producers_is_that_of_produce() -> None:
+def test_the_rule_for_producers_is_that_of_ranges() -> None:
     (code,) = python_blocks(DOCS / "howto/rekey.md")
 
     for partitions in (1, 12, 24):
         for key in (b"", b"doc-3", b"\xff"):
             found = {"zlib": zlib, "key": key, "partitions": partitions}
             exec(code, found)
-            assert found["partition"] == partition_of(key, partitions)
+            assert found["partition"] == by_range(key, partitions)
 
 
 def test_the_unit_test_of_a_handler_takes_five_lines_and_passes() -> None:

@@ -16,7 +16,8 @@ import pytest
 
 from drainer.errors import UsageError
 from drainer.handler import Context
-from drainer.handlers.produce import Produce, as_value, partition_of
+from drainer.handlers.partitioner import Partitioner, by_crc32, by_murmur2, by_range, murmur2
+from drainer.handlers.produce import Produce, as_value
 from drainer.http.protocol import encode_item
 from drainer.loading.loader import load_handler
 from drainer.message import Message, Origin, SubMessage
@@ -88,9 +89,8 @@ def test_the_split_of_another_handler_can_be_had(
     monkeypatch.chdir(tmp_path)
     options = {"topic": "wide", "split": "splits_here.py"}
     kept = load_handler("produce").configured(options).kept_options(options)
-    assert kept == {"topic": "wide", "split": str(tmp_path / "splits_here.py")}, (
-        "as any folder finds it"
-    )
+    found = {"split": str(tmp_path / "splits_here.py"), "partitioner": "murmur2"}
+    assert kept == {"topic": "wide", **found}, "as any folder finds it"
 
 
 @pytest.mark.parametrize(
@@ -101,6 +101,8 @@ def test_the_split_of_another_handler_can_be_had(
         ({"tpic": "x"}, "no option tpic"),
         ({"split": "count"}, "has no split"),
         ({"timestamp": "then"}, "timestamp"),
+        ({"partitioner": "crc"}, "not one of murmur2, crc32, range"),
+        ({"partitions": "-3"}, "not a number"),
     ],
     ids=str,
 )
@@ -110,7 +112,26 @@ def test_wrong_options_are_usage_errors(options: dict[str, str], text: str) -> N
     assert caught.value.hint
 
 
-# Partitions by key range: even, and split in two by doubling them.
+def looked(has: int, **options: str) -> tuple[dict[str, str], list[str]]:
+    """What the plan keeps when the target has so many partitions, and what the preview says."""
+    known = {"topic": "wide", **options}
+    loaded = load_handler("produce").configured(known)
+    checks, warnings = loaded.look_at_target({"wide": has}.__getitem__)
+    kept = loaded.kept_options(known)
+    return {name: kept[name] for name in ("partitioner", "partitions")}, [*checks, *warnings]
+
+
+def test_the_plan_keeps_the_partitions_that_a_drain_began_with() -> None:
+    assert looked(3) == (
+        {"partitioner": "murmur2", "partitions": "3"},
+        ["produce spreads records over 3 partitions of wide, by murmur2"],
+    )
+    kept, (warning,) = looked(8, partitioner="crc32", partitions="3")
+    assert kept == {"partitioner": "crc32", "partitions": "3"}
+    assert warning.startswith("wide has 8 partitions, but this drain writes to the first 3")
+    with pytest.raises(UsageError, match="over 8 partitions, but wide has 3"):
+        looked(3, partitions="8")
+
 
 KEYS = [f"doc-{number}".encode() for number in range(20_000)]
 
@@ -118,11 +139,12 @@ KEYS = [f"doc-{number}".encode() for number in range(20_000)]
 @pytest.mark.parametrize("partitions", [1, 2, 3, 7, 12, 64])
 def test_doubling_the_partitions_splits_each_range_in_two(partitions: int) -> None:
     for key in KEYS:
-        assert partition_of(key, 2 * partitions) // 2 == partition_of(key, partitions)
+        assert by_range(key, 2 * partitions) // 2 == by_range(key, partitions)
 
 
+@pytest.mark.parametrize("partition_of", [by_murmur2, by_crc32, by_range])
 @pytest.mark.parametrize("partitions", [1, 3, 12, 64])
-def test_keys_are_spread_evenly(partitions: int) -> None:
+def test_keys_are_spread_evenly(partition_of: Partitioner, partitions: int) -> None:
     found = Counter(partition_of(key, partitions) for key in KEYS)
     assert set(found) == set(range(partitions))
     for count in found.values():
@@ -130,5 +152,9 @@ def test_keys_are_spread_evenly(partitions: int) -> None:
 
 
 def test_a_key_is_where_other_programs_find_it() -> None:
-    # CRC-32 of "orders" is 0xE52FFDEE.
-    assert partition_of(b"orders", 16) == 0xE
+    # CRC-32 of "orders" is 0xE52FFDEE. The hashes are those of the tests of Kafka's own murmur2.
+    assert by_range(b"orders", 16) == 0xE
+    assert by_crc32(b"orders", 10) == 0xE52FFDEE % 10
+    for key, found in (("21", -973932308), ("foobar", -790332482), ("abc", 479470107)):
+        assert murmur2(key.encode()) == found % (1 << 32)
+        assert by_murmur2(key.encode(), 12) == (found & 0x7FFFFFFF) % 12
