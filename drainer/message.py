@@ -223,8 +223,8 @@ class SubMessage(LaneEntry):
 
     drainer keeps the order of sub-messages with the same ``key``. An operation that touches several
     documents names them all in ``keys``, and keeps its place in the lane of each. Keys must be the
-    same in every process: str, bytes, int, or tuples of these. ``None`` is a key like any other. A
-    drain refuses other types, including bool, float and subclasses.
+    same in every process: str, bytes, int, or tuples of these. A drain refuses other types,
+    including bool, float and subclasses. A sub-message whose key is None has a lane of its own.
 
     The drain fills in ``message``, ``index`` (its place in the message, from 0) and ``attempt``
     (from 1); ``split`` leaves them alone.

@@ -83,7 +83,7 @@ def test_a_short_secret_is_no_part_of_a_word() -> None:
 
 
 def test_options_of_a_handler_are_secret_if_they_look_so() -> None:
-    options = {"api_token": "t0k3n-t0k3n", "split_key": "customer_id", "auth": "Zx9" * 9}
+    options = {"api_token": "t0k3n-t0k3n", "split_by": "customer_id", "auth": "Zx9" * 9}
     remember(options, chosen=True)
     assert redact("t0k3n-t0k3n customer_id") == f"{REDACTED} customer_id"
     assert redact("Zx9" * 9) == REDACTED

@@ -17,7 +17,7 @@ import java.util.concurrent.Executors;
  *
  * <pre>
  * java -cp 'jackson/*' Service.java
- * drainer run --topic orders --group indexer -b broker:9092 --split documents --split-key id \
+ * drainer run --topic orders --group indexer -b broker:9092 --split documents --key payload.id \
  *     --handler http --set url=http://localhost:8080/drain --set batch=100
  * </pre>
  *

@@ -1,7 +1,7 @@
 // A service as drainer's handler: it puts documents into an index, one per call or many.
 //
 //     node service.ts        (from Node 22.18 on; before that, npx tsx service.ts)
-//     drainer run --topic orders --group indexer -b broker:9092 --split documents --split-key id \
+//     drainer run --topic orders --group indexer -b broker:9092 --split documents --key payload.id \
 //         --handler http --set url=http://localhost:8080/drain --set batch=100
 //
 // PORT is the port, and INDEX the file that stands for the index.

@@ -29,6 +29,7 @@ from drainer.handler import Skip
 from drainer.host.calls import ensure_done
 from drainer.loading.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
+from drainer.model.order import keys_of, lane_of
 from drainer.operations.in_memory import ends_of
 from drainer.text.mask import describe
 
@@ -48,7 +49,10 @@ _REPEAT = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """The identity of a sub-message of the sample, for schedules. A barrier has no ``keys``."""
+    """The identity of a sub-message of the sample, for schedules.
+
+    ``keys`` are the keys of its lanes. A barrier has none.
+    """
 
     position: int  # The position of its message in the sample.
     index: int
@@ -60,10 +64,10 @@ class Part:
     def of(cls, position: int, sub: SubMessage) -> Part:
         if isinstance(sub, Barrier):
             return cls(position, sub.index, sub.message.partition, (), f"{sub} (a barrier)")
-        keys = (sub.key,) if sub.keys is None else sub.keys
-        word = "sub-key" if len(keys) == 1 else "sub-keys"
-        text = f"{sub} ({word} {', '.join(short(key, 60) for key in keys)})"
-        return cls(position, sub.index, sub.message.partition, keys, text)
+        word = "sub-key" if len(keys_of(sub)) == 1 else "sub-keys"
+        text = f"{sub} ({word} {', '.join(short(key, 60) for key in keys_of(sub))})"
+        lanes = (lane_of(sub),) if sub.keys is None else sub.keys
+        return cls(position, sub.index, sub.message.partition, lanes, text)
 
 
 # An order of parts. The parts of one step are in the handler at the same time.

@@ -26,7 +26,8 @@ from drainer.model.predicate import EXPRESSIONS
 from drainer.model.priority import NO_CLASSES, PriorityClasses
 from drainer.model.rate_cap import CapCurve
 from drainer.model.settings import LocalSettings
-from drainer.model.terms import PayloadSettings, Terms
+from drainer.model.terms import PayloadSettings, Terms, Unkeyed
+from drainer.split.keys import BARRIER, KEYS
 from drainer.store.place import PlanPlace, parse_place
 from drainer.view.report.file import ReportFile
 
@@ -126,9 +127,23 @@ class PayloadOptions:
         basic=True,
         metavar="PATH",
     )
-    split_key: str | None = _payload(
-        "Path or expression of the sub-key in an element.", None, basic=True, metavar="PATH"
+    # No variable sets it, because click splits a variable at spaces, which expressions contain.
+    keys: tuple[str, ...] = _payload(
+        "Sub-key of a sub-message, such as payload.thread_id. Repeatable: it waits in each lane.",
+        (),
+        KEYS,
+        unset="the handler's, or the message's key",
+        name="--key",
+        basic=True,
+        envvar=None,
     )
+    barrier: str | None = _payload(
+        "Matching sub-messages wait for all before them, and all after them wait.",
+        None,
+        BARRIER,
+        basic=True,
+    )
+    unkeyed: Unkeyed = _payload("Lane of sub-messages without a sub-key.", Unkeyed.OWN_LANE)
 
     value_format: str | None = _payload(
         "Format: raw, json, avro, protobuf, json-schema, or package.module:decoder.",

@@ -335,7 +335,8 @@ def coalesced(
     ``first`` is the sub-message with which the operation ``earlier`` began. Raises HandleFailed
     when ``coalesce`` fails, or returns anything but None or a SubMessage of the same sub-key.
     """
-    if later.keys is not None or first.keys is not None or first.key != later.key:
+    keys = first.keys, later.keys
+    if keys != (None, None) or first.key is None or first.key != later.key:
         return None  # They share the lane of a message key or a partition, but not a sub-key.
     try:
         into = coalesce(earlier, later)

@@ -20,7 +20,7 @@ from drainer.core.remainder import ReadSample, Remainder
 from drainer.message import Barrier, Message, ShippedMessage, SubMessage, Unsplit
 from drainer.model.account import KEY_LENGTH, NAMED_MOST, NONE_PARKED, ParkedLane, ParkedLanes
 from drainer.model.claims import ALL, Claims, Stream
-from drainer.model.order import LANE_OF, Order
+from drainer.model.order import LANE_OF, Order, lane_of
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import DONE, Counts, Outcome, Progress
 from drainer.model.settings import FailureSettings
@@ -35,7 +35,7 @@ MESSAGE_BYTES = 500
 SUB_MESSAGE_BYTES = 300
 WHOLE_BYTES = MESSAGE_BYTES + SUB_MESSAGE_BYTES
 
-_SUB_KEYS = attrgetter("keys")
+_SUB_KEY, _SUB_KEYS = attrgetter("key"), attrgetter("keys")
 
 
 class BarrierQueue:
@@ -268,8 +268,10 @@ class Dispatcher:
                     self.deliver(message, [SubMessage(message.key, message.value)])
             return
         subs = []
+        keyed = True
         for message in messages:
             key = message.key
+            keyed = keyed and key is not None
             sub = SubMessage(key, message.value)
             sub.message = message
             sub.index = 0
@@ -278,7 +280,11 @@ class Dispatcher:
             message.size += WHOLE_BYTES
             subs.append(sub)
         ledger.deliver_fresh(messages, len(messages))
-        self.lanes.push_each(subs)
+        if keyed:
+            self.lanes.push_each(subs)
+            return
+        for sub in subs:
+            self._push(sub)
 
     def _is_plain(self, ledger: Ledger, messages: Sequence[Message]) -> bool:
         """Return whether the messages can be delivered together, without a look at each.
@@ -539,7 +545,9 @@ class Dispatcher:
         if self._lane_of is not None:
             self.lanes.push(sub, self._lane_of(sub))
         elif sub.keys is None:
-            self.lanes.push(sub, sub.key)
+            self.lanes.push(sub, lane_of(sub))
+        elif len(sub.keys) == 1:
+            self.lanes.push(sub, sub.keys[0])
         else:
             self.lanes.push_to_all(sub, sub.keys)
 
@@ -589,8 +597,9 @@ def _summed(accounts: Iterable[tuple[Counts, Counts]]) -> tuple[Counts, Counts]:
 
 
 def _are_plain(subs: Sequence[SubMessage]) -> bool:
-    # Return whether each sub-message has exactly one sub-key, and none is a barrier.
-    return set(map(type, subs)) == {SubMessage} and not any(map(_SUB_KEYS, subs))
+    # Return whether the lane of each sub-message is its ``key``, and none is a barrier.
+    plain = set(map(type, subs)) == {SubMessage} and not any(map(_SUB_KEYS, subs))
+    return plain and None not in map(_SUB_KEY, subs)
 
 
 def _is_next(sub: SubMessage) -> bool:

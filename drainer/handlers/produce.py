@@ -19,7 +19,7 @@ KEEP, NOW = "keep", "now"
 
 _HINT = (
     "Use topic=, partitioner=, partitions=, split= or timestamp=. For a list in the value use"
-    " --split and --split-key."
+    " --split and --key."
 )
 _Split = Callable[[Message], Iterable[SubMessage]]
 
@@ -27,7 +27,7 @@ _Split = Callable[[Message], Iterable[SubMessage]]
 class Produce(Handler):
     """Writes each sub-message to the topic ``--set topic=…``, by its sub-key.
 
-    The sub-messages are those of ``--split`` and ``--split-key``, or those of another handler,
+    The sub-messages are those of ``--split`` and ``--key``, or those of another handler,
     named by ``split=REFERENCE``. Without either, the message itself is written by its own key, and
     its value stays as it was, however it was decoded.
 

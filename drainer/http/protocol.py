@@ -17,6 +17,7 @@ from drainer.message import SubMessage
 from drainer.policy.fault import as_retry
 from drainer.text.escape import foreign
 from drainer.text.plain_json import plain_json
+from drainer.text.raw_json import raw_json
 
 AFTER_MOST_S = 3600.0
 TEXT_LENGTH = 200  # The number of characters of a service's text that errors show.
@@ -29,9 +30,11 @@ ResultName = Literal["done", "retry", "skip", "give-up", "fail"]
 class CallItem:
     """A sub-message in a call. The body of a single call is one such object.
 
-    In ``key``, ``keys`` and ``payload``, bytes become an object ``{"base64": "…"}``. Only a
-    sub-message with several sub-keys has ``keys``. ``id`` is the same in each attempt.
-    ``timestamp`` is that of the Kafka record, in milliseconds since 1970.
+    In ``key``, ``keys`` and ``payload``, bytes become an object ``{"base64": "…"}``. A payload of
+    bytes that are JSON is the exception: it is written as that JSON, unchanged. So
+    ``payload_encoding`` says whether the payload is ``json``, or bytes in ``base64``; it is null
+    for a tombstone. Only a sub-message with several sub-keys has ``keys``. ``id`` is the same in
+    each attempt. ``timestamp`` is that of the Kafka record, in milliseconds since 1970.
     """
 
     id: str
@@ -42,6 +45,7 @@ class CallItem:
     attempt: int
     key: Any
     payload: Any
+    payload_encoding: Literal["json", "base64"] | None
     keys: list[Any] | None = None
     timestamp: int | None = None
 
@@ -76,7 +80,13 @@ class Answer(msgspec.Struct):
 
 def encode_item(sub: SubMessage) -> bytes:
     """Return a sub-message as JSON. Raises TypeError when its key or payload can't be JSON."""
-    message = sub.message
+    message, payload = sub.message, sub.content
+    encoding: Literal["json", "base64"] | None = None if payload is None else "json"
+    if isinstance(payload, bytes):
+        try:
+            payload = raw_json(payload)
+        except (ValueError, RecursionError):
+            encoding = "base64"
     return plain_json(
         CallItem(
             sub.id,
@@ -86,8 +96,9 @@ def encode_item(sub: SubMessage) -> bytes:
             sub.index,
             sub.attempt,
             sub.key,
-            sub.content,
-            None if sub.keys is None else list(sub.keys),
+            payload,
+            encoding,
+            list(sub.keys) if sub.keys is not None and len(sub.keys) > 1 else None,
             message.timestamp,
         )
     )

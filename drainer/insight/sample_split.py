@@ -195,7 +195,7 @@ class _Folding:
         """
         folds = []
         for index, sub in enumerate(subs):
-            if isinstance(sub, Barrier) or sub.keys is not None:
+            if isinstance(sub, Barrier) or sub.keys is not None or sub.key is None:
                 continue
             before, first, count = self._ends.get(sub.key, (None, sub, FOLD_MOST))
             into = None

@@ -208,10 +208,10 @@ class Survey:
         subs = split_up(self._split, message)
         identify(message, subs)
         keys: list[Hashable] = [sub.key for sub in subs]
-        if any(sub.keys is not None or isinstance(sub, Barrier) for sub in subs):
+        if None in keys or any(sub.keys is not None or isinstance(sub, Barrier) for sub in subs):
             laned = [sub for sub in subs if not isinstance(sub, Barrier)]
             self._barriers += len(subs) - len(laned)
-            of_each = [(sub.key,) if sub.keys is None else sub.keys for sub in laned]
+            of_each = [sub.keys or (() if sub.key is None else (sub.key,)) for sub in laned]
             keys = list(chain.from_iterable(of_each))
         self._fan_outs.add([len(subs)])
         self._empty += not subs

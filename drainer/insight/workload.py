@@ -221,8 +221,12 @@ class Keys:
         if isinstance(sub, Barrier):
             return None
         if sub.keys is None:
-            return self.number(sub.key)
+            return self.number(sub.key) if sub.key is not None else self._own_lane()
         return tuple(self.number(key) for key in sub.keys)
+
+    def _own_lane(self) -> int:
+        self.of.append(NO_KEY)
+        return len(self.of) - 1
 
 
 def _lane_numbers(shape: Shape, order: Order, partition: int) -> Iterator[tuple[int, int]]:

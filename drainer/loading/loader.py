@@ -36,7 +36,8 @@ from drainer.model.listed import listed
 from drainer.model.terms import BY_HANDLER, PayloadSettings, Terms, TimeRange
 from drainer.policy.redrive import Split, only_in, selects
 from drainer.split import decoding
-from drainer.split.splitting import Documents, Prepare
+from drainer.split.keys import KeyFinder
+from drainer.split.splitting import Elements, Prepare
 from drainer.text.mask import describe
 from drainer.text.secret import may_hide, remember
 
@@ -81,17 +82,20 @@ class LoadedHandler:
         self.is_async = _is_async(of_batch or handle)
         # None stands for the default split, which the engine does without calling anything.
         self.split: Callable[[Message], Iterable[SubMessage]] | None = _own(target, "split")
-        if payloads.split is not None or payloads.split_key is not None:
-            self.split = Documents(payloads.split, payloads.split_key)
+        if payloads.split is not None:
+            self.split = Elements(payloads.split)
         self.decoding = load_decoding(payloads, extras)
         if self.decoding is not None:
             self.split = self.decoding.before(self.split)
+        # Whether the handler writes each sub-message to Kafka, so that write limits apply.
+        self.writes_records = bool(getattr(target, "writes_records", False))
+        if payloads.finds_keys:
+            finder = KeyFinder(payloads, one_key=self.writes_records)
+            self.split = partial(finder.split, self.split or decoding.whole)
         # A thread that may block calls this before ``split``.
         self.prepare: Prepare | None = None if self.decoding is None else self.decoding.prepare
         self.is_outage: Callable[[BaseException], bool | None] | None = _own(target, "is_outage")
         self.whole_messages = bool(getattr(target, "whole_messages", False))
-        # Whether the handler writes each sub-message to Kafka, so that write limits apply.
-        self.writes_records = bool(getattr(target, "writes_records", False))
         self.selects: Callable[[SubMessage], bool] | None = None  # None selects all sub-messages.
         if payloads.times is not None:
             self.split = partial(only_in, payloads.times, self.split)
@@ -150,9 +154,7 @@ class LoadedHandler:
                 f"configure() of the handler {self.reference} failed: {describe(error)}",
                 hint="Fix configure(). Nothing was touched.",
             ) from error
-        if (self.payloads.split, self.payloads.split_key) != (None, None) and (
-            "split" in self.kept_options(options)
-        ):
+        if self.payloads.split is not None and "split" in self.kept_options(options):
             raise UsageError(
                 f"--set split= and --split both split messages for {self.reference}",
                 hint="Remove one of them.",

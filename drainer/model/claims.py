@@ -14,7 +14,7 @@ from struct import pack
 from zlib import crc32
 
 from drainer.message import Barrier, SubMessage, Unsplit
-from drainer.model.order import LANE_OF, Order
+from drainer.model.order import LANE_OF, Order, lane_of
 from drainer.model.progress import Progress
 
 ALL = "all"  # The selector of the claim that has every sub-message.
@@ -150,7 +150,7 @@ class ShardMap:
         elif self._lane_of is not None:
             hashed = key_hash(self._lane_of(sub))
         elif sub.keys is None:
-            hashed = key_hash(sub.key)
+            hashed = key_hash(lane_of(sub))
         else:
             numbers = {key_hash(key) % of for key in sub.keys}
             return numbers.pop() if len(numbers) == 1 else None

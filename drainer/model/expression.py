@@ -18,7 +18,7 @@ from rule_engine.builtins import Builtins
 from rule_engine.types import DataType
 
 from drainer.errors import BadExpression
-from drainer.model.facts import NAMES, Facts, View
+from drainer.model.facts import NAMES, Facts, Missing, Undecided, View
 from drainer.text.mask import masking
 
 # The functions of rule-engine that expressions may use. Its $now and $random would give another
@@ -75,11 +75,23 @@ class Expression:
         self._evaluate = _sub_key_test(tree) or rule.evaluate
 
     def evaluate(self, facts: Facts) -> Any:
-        """Compute the value of the expression. This may raise any exception."""
-        return self._evaluate(facts)
+        """Compute the value of the expression.
+
+        Raises Missing if it needs a field that an object does not have, and Undecided if it has no
+        value for another reason.
+        """
+        try:
+            return self._evaluate(facts)
+        except Undecided:
+            raise
+        except Exception as error:  # Whatever the error is, no sub-message may be lost for it.
+            missing = getattr(error, "object", error) in (None, DataType.NULL) or isinstance(
+                getattr(error, "container", None), View
+            )
+            raise (Missing if missing else Undecided)(_why_undecided(error)) from None
 
 
-def why_undecided(error: BaseException) -> str:
+def _why_undecided(error: BaseException) -> str:
     """Return what went wrong in an evaluation. With masking, the text quotes no payload."""
     name = getattr(error, "attribute_name", None)
     if name is not None:
@@ -147,7 +159,7 @@ def _parse(text: str, context: Context) -> Any:
         ) from None
     except Exception as error:  # A constant can't be computed, or types don't fit, for example.
         raise BadExpression(
-            f"{why_undecided(error)}, in: {text}",
+            f"{_why_undecided(error)}, in: {text}",
             hint="Compare text with text, numbers with numbers, and times with times.",
         ) from None
 

@@ -28,6 +28,10 @@ class Undecided(Exception):
     """Raised when an expression has no answer for a sub-message; the text has the reason."""
 
 
+class Missing(Undecided):
+    """Raised when an expression has no answer because an object lacks a field, or is null."""
+
+
 class Facts:
     """The values that an expression's names have for one sub-message.
 

@@ -27,8 +27,17 @@ LANE_OF: dict[Order, Callable[[SubMessage], Hashable]] = {
 }
 
 
+def lane_of(sub: SubMessage) -> Hashable:
+    """Return the lane of a sub-message that has at most one sub-key.
+
+    Without a sub-key it has a lane of its own, which it has in every process and after a resume.
+    """
+    key = sub.key
+    return (None, sub.message.partition, sub.message.offset, sub.index) if key is None else key
+
+
 def keys_of(sub: SubMessage) -> Sequence[Hashable]:
-    """Return the sub-keys of a sub-message. Most have one."""
+    """Return the sub-keys of a sub-message. Most have one; ``None`` stands for none."""
     return (sub.key,) if sub.keys is None else sub.keys
 
 
@@ -52,10 +61,10 @@ def key_text(key: Hashable) -> str:
 def lanes_of(order: Order) -> Callable[[SubMessage], Sequence[Hashable]]:
     """Return a function that gives the lanes in which others may stand behind a sub-message.
 
-    Without an order there are none.
+    Without an order or a sub-key there are none.
     """
     if order is Order.SUB_KEY:
-        return keys_of
+        return lambda sub: () if sub.key is None and sub.keys is None else keys_of(sub)
     if order is Order.NONE:
         return lambda sub: ()
     lane_of = LANE_OF[order]

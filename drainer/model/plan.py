@@ -56,7 +56,7 @@ class _Events(msgspec.Struct):
     history: list[msgspec.Raw] = []
 
 
-FORMAT = "drainer-plan/8"
+FORMAT = "drainer-plan/9"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ class Predicate:
         from drainer.model import expression  # noqa: PLC0415
 
         self._expression = expression.Expression(text)
-        self._reason_of = expression.why_undecided
         self._names_barriers = "barrier" in self._expression.names
         # Whether the expression has the same value for all sub-messages of a message, except for
         # barriers.
@@ -32,19 +31,14 @@ class Predicate:
         Only an expression that names nothing but ``message`` matches a message that ``split``
         rejected.
 
-        Raises Undecided when a field is missing, types don't fit, or the value is neither true nor
-        false.
+        Raises Missing when there is no such field, and Undecided when types don't fit or the value
+        is neither true nor false.
         """
         if isinstance(sub, Barrier):
             unsplit = isinstance(sub, Unsplit)
             if not (self.of_message if unsplit else self._names_barriers):
                 return False
-        try:
-            found = self._expression.evaluate(facts or Facts(sub))
-        except Undecided:
-            raise
-        except Exception as error:  # Whatever the error is, no sub-message may be lost for it.
-            raise Undecided(self._reason_of(error)) from None
+        found = self._expression.evaluate(facts or Facts(sub))
         if found is not True and found is not False:
             raise Undecided(f"it gave {named(found)}, and neither true nor false")
         return found

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import Enum
 from functools import partial
 from typing import Annotated
 
@@ -114,12 +115,20 @@ class TimeRange(JsonRecord):
         return None if begun and not ended else "a time outside --from and --until"
 
 
+class Unkeyed(Enum):
+    """Where sub-messages without a sub-key stand."""
+
+    OWN_LANE = "own-lane"  # Nothing waits for such a sub-message, except for barriers.
+    ONE_LANE = "one-lane"  # They keep their order among themselves.
+
+
 @dataclass(frozen=True, slots=True)
 class PayloadSettings(JsonRecord):
     """Settings for splitting and decoding messages. The handler decides where a field is None.
 
     Attributes:
-        split, split_key: paths or expressions of the built-in split (drainer/split/splitting.py).
+        split: the path or expression of the built-in split (drainer/split/splitting.py).
+        keys, barrier, unkeyed: the sub-keys of what ``split`` yields (drainer/split/keys.py).
         value_format, key_format: names of decoders (drainer/split/decoding.py).
         registry: the URL of the registry, if the client file has none. The plan keeps it, so an
             address that may have a secret raises UsageError.
@@ -128,7 +137,9 @@ class PayloadSettings(JsonRecord):
     """
 
     split: str | None = None
-    split_key: str | None = None
+    keys: tuple[str, ...] = ()
+    barrier: str | None = None
+    unkeyed: Unkeyed = Unkeyed.OWN_LANE
     value_format: str | None = None
     key_format: str | None = None
     registry: str | None = None
@@ -141,6 +152,11 @@ class PayloadSettings(JsonRecord):
                 hint="Put the URL into the client's file as schema.registry.url, and a login as"
                 " schema.registry.basic.auth.user.info.",
             )
+
+    @property
+    def finds_keys(self) -> bool:
+        """Whether anything but ``split`` decides about sub-keys."""
+        return bool(self.split or self.keys or self.barrier) or self.unkeyed is not Unkeyed.OWN_LANE
 
     @property
     def of_registry(self) -> bool:
@@ -201,10 +217,16 @@ class Terms(JsonRecord):
     @property
     def handler_words(self) -> tuple[str, ...]:
         """The options that make another command use the same handler and the same decoding."""
+        found = self.payloads
         payloads = [
-            (f"--{each.name.replace('_', '-')}", getattr(self.payloads, each.name))
-            for each in fields(self.payloads)
-            if each.name != "times"  # Another command may read another topic.
+            ("--split", found.split),
+            *(("--key", text) for text in found.keys),
+            ("--barrier", found.barrier),
+            ("--unkeyed", None if found.unkeyed is Unkeyed.OWN_LANE else found.unkeyed.value),
+            ("--value-format", found.value_format),
+            ("--tune", None if found.key_format is None else f"key-format={found.key_format}"),
+            # The times are left out, because another command may read another topic.
+            ("--registry", found.registry),
         ]
         options = [("--set", f"{name}={value}") for name, value in self.options.items()]
         given = [("--handler", self.handler), *payloads, *options]

@@ -7,7 +7,7 @@ from itertools import chain
 
 from drainer.errors import NotADeadLetter, OtherFormat, TopicNotNamed
 from drainer.message import Barrier, HeadersUnreadable, KeySums, Message, SubMessage, Unsplit
-from drainer.model.order import keys_of
+from drainer.model.order import lane_of
 from drainer.model.sub_messages import identify_or_reject
 from drainer.model.terms import RedriveSettings, TimeRange
 from drainer.policy.dead_letter import OWN_HEADERS, Letter, ReadLetter, read_letter
@@ -163,6 +163,8 @@ class Redriven(SubMessage):
         if isinstance(original, Barrier):
             key = "barrier", letter.id
             keys = (key, *lanes) if lanes else None
+        elif keys is None:
+            key = lane_of(original)  # Without a sub-key, the lane is that of the original.
         super().__init__(key, original.content, keys=keys)
         self.letter = letter
         self.original = original
@@ -198,9 +200,10 @@ def _parts_of(
         sub.message, sub.index = message, letter.index
         sub.content = message.meaning if raw else sub.content
         return [Redriven(letter, sub)]
-    lanes = list(chain.from_iterable(map(keys_of, parts)))
+    lanes = [(lane_of(sub),) if sub.keys is None else sub.keys for sub in parts]
+    every = list(chain.from_iterable(lanes))
     return [
-        Redriven(letter.of_part(sub, message), sub, lanes if isinstance(sub, Barrier) else ())
+        Redriven(letter.of_part(sub, message), sub, every if isinstance(sub, Barrier) else ())
         for sub in parts
     ]
 

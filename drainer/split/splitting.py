@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import Raw, ValidationError, defstruct
 from msgspec.json import Decoder
 
-from drainer.errors import Halted, Refused, SplitFailed, UsageError
+from drainer.errors import Halted, Refused, SplitFailed
 from drainer.handler import Fatal, Retry, Skip
 from drainer.host.forks import call_alone
 from drainer.message import Message, SubMessage, Unsplit
@@ -45,7 +45,6 @@ Wait = Callable[[float, str], bool]
 # if somebody ended the wait. The call may block.
 Prepare = Callable[[Sequence[Message], Wait], int]
 _PATH = re.compile(r"[\w-]+(\.[\w-]+)*")
-_EXACT = {float: 2**53, Decimal: 10**28}  # Below these, no digit of a whole number is lost.
 # A function that finds something in a message: its second argument is where a path begins.
 _Find = Callable[[Message, Any], Any]
 
@@ -152,110 +151,63 @@ def _split(split: SplitFunction, message: Message) -> list[SubMessage]:
     return list(split(message))
 
 
-class Documents:
-    """Splits a message into the elements of a list in its value, or gives it another key.
+class Elements:
+    """Splits a message into the elements of a list in its value.
 
-    ``split`` is the path of the list, such as ``order.lines``, or an expression of the rule
-    language with the message's fields; None stands for the message itself. ``key`` is a path in an
-    element, or an expression where ``payload`` is the element. Keys are text or whole numbers. A
-    tombstone becomes one sub-message with the message's own key.
+    ``path`` is the path of the list, such as ``order.lines``, or an expression of the rule language
+    with the message's fields. An element has the message's key until ``--key`` gives it another. A
+    tombstone becomes one sub-message.
 
     Bytes are read as JSON. An element of JSON is a slice of the message's bytes (raw_json.py), but
     what an expression computes is encoded again. Raises UsageError if a path or an expression makes
     no sense.
     """
 
-    def __init__(self, split: str | None, key: str | None) -> None:
-        if key is None:
-            raise UsageError(
-                f"--split {split!r} needs the key of an element",
-                hint="Add --split-key, such as --split-key id.",
-            )
-        self._list = None if split is None else _finder(split, list[Raw])
-        self._key, self._list_name, self._key_name = _finder(key, str | int), split, key
-        self._together: _Path | None = None  # This path finds the keys of all elements at once.
-        if split is not None and isinstance(self._list, _Path) and isinstance(self._key, _Path):
-            self._together = _Path(split, list[self._key.around])  # type: ignore[name-defined]
+    def __init__(self, path: str) -> None:
+        self._path, self._find = path, _finder(path)
 
     def __call__(self, message: Message) -> Iterator[SubMessage]:
         if message.value is None:
-            # The sub-key is the message's key, because that is what the tombstone deletes.
-            yield SubMessage(_text_of(message.key), None)
+            yield SubMessage(message.key, None)
             return
         body = message.meaning
         if isinstance(body, bytes):
-            body = Raw(body)  # The finders check that it is JSON.
-        if self._list is None:
-            yield SubMessage(self._key_of(message, body), message.meaning)
-            return
-        found = self._list(message, body)
+            body = Raw(body)  # The finder checks that it is JSON.
+        found = self._find(message, body)
         if not isinstance(found, list | tuple):
-            raise TypeError(f"{self._list_name!r} is not a list")
+            raise TypeError(f"{self._path!r} is not a list")
         if type(body) is Raw:
             found = [each if type(each) is Raw else Raw(_written(each)) for each in found]
-        yield from map(SubMessage, self._keys_of(message, body, found), found)
-
-    def _keys_of(self, message: Message, body: Any, elements: Sequence[Any]) -> Iterable[str]:
-        if self._together is not None and type(body) is Raw:
-            # An element may have its key elsewhere, or of another type.
-            with suppress(ValidationError):
-                return map(str, map(self._key.get, self._together.decode(body)))  # type: ignore
-        return [self._key_of(message, each) for each in elements]
-
-    def _key_of(self, message: Message, element: Any) -> str:
-        found = self._key(message, element)
-        # An expression may compute a float or a Decimal. The bound keeps a number as large as
-        # 1e9999 from being written out.
-        if type(found) in _EXACT and abs(found) < _EXACT[type(found)] and found == int(found):
-            found = int(found)
-        if isinstance(found, bool) or not isinstance(found, str | int):
-            raise TypeError(
-                f"{self._key_name!r} is {meaning(found)!r}, but a key must be text or an integer"
-            )
-        return str(found)
-
-
-def _text_of(key: bytes | None) -> str | bytes | None:
-    try:
-        return None if key is None else key.decode()
-    except UnicodeDecodeError:
-        return key
+        for each in found:
+            yield SubMessage(message.key, each)
 
 
 class _Path:
-    """Finds the value at a path. In JSON it decodes only this value, and skips the rest.
+    """Finds the list at a path. In JSON it decodes only this list, and skips the rest."""
 
-    ``around`` is a type for msgspec: an object that has the value at this path. ``get`` returns the
-    value from such an object.
-    """
-
-    def __init__(self, text: str, of: Any) -> None:
+    def __init__(self, text: str) -> None:
         self._path = text.split(".")
+        of: Any = list[Raw]
         for name in reversed(self._path):
             of = defstruct("Fields", [("at", of)], rename={"at": name})
-        self.around, self.get = of, attrgetter(".".join("at" for _ in self._path))
+        self._get = attrgetter(".".join("at" for _ in self._path))
         self._decode = Decoder(of).decode
 
     def __call__(self, message: Message, value: Any) -> Any:
         if type(value) is Raw:
             with suppress(ValidationError):
-                return self.decode(value)
+                return self._get(decode_json(bytes(value), self._decode))
         found, path = meaning(value), self._path
         for name in path:
             if not isinstance(found, dict) or name not in found:
-                meant = f"; did you mean {'.'.join(path[1:])!r}?" if path[0] == "payload" else ""
-                raise ValueError(f"there is nothing at the path {'.'.join(path)!r}{meant}")
+                raise ValueError(f"there is nothing at the path {'.'.join(path)!r}")
             found = found[name]
         return found
 
-    def decode(self, value: Raw) -> Any:
-        """Decode the value at the path. Raises ValidationError if it is not of the wanted type."""
-        return self.get(decode_json(bytes(value), self._decode))
 
-
-def _finder(text: str, of: Any) -> _Find:
+def _finder(text: str) -> _Find:
     if _PATH.fullmatch(text):
-        return _Path(text, of)
+        return _Path(text)
     from drainer.model.expression import Expression  # noqa: PLC0415 - its import is slow
 
     return partial(_computed, Expression(text, gives_truth=False))

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings, OnFailure
-from drainer.model.terms import PayloadSettings, RedriveSettings
+from drainer.model.terms import PayloadSettings, RedriveSettings, Unkeyed
 from drainer.model.unhandled import RuleStatus, Unhandled
 from drainer.text.escape import shorten
 from drainer.view import figures, priority
@@ -49,9 +49,16 @@ def payload_fields(payloads: PayloadSettings) -> Iterator[Field]:
             yield Field(name, found)
     if payloads.registry is not None:
         yield Field("registry", payloads.registry)
-    if payloads.split_key is not None:
-        parts = "messages" if payloads.split is None else payloads.split
-        yield Field("split", shorten(parts, WIDTH), f"key {payloads.split_key}")
+    if payloads.split is not None:
+        yield Field("split", shorten(payloads.split, WIDTH))
+    none = "a lane of its own" if payloads.unkeyed is Unkeyed.OWN_LANE else "one lane for all"
+    if payloads.keys:
+        yield Field("sub-keys", shorten(" and ".join(payloads.keys), WIDTH), f"none: {none}")
+    elif payloads.unkeyed is not Unkeyed.OWN_LANE:
+        yield Field("no sub-key", none)
+    if payloads.barrier is not None:
+        does = "waits for all before it, and all after it wait"
+        yield Field("barrier", shorten(payloads.barrier, WIDTH), does)
 
 
 def policy_fields(failures: FailureSettings) -> Iterator[Field]:

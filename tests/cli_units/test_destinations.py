@@ -29,7 +29,7 @@ OF_REGISTRY = {"schema.registry.basic.auth.user.info": "me:p"}
 NO_DESTINATIONS = {
     *("drain_id", "created", "cluster_id", "bootstrap_servers", "client_config", "isolation"),
     *("topic", "topic_id", "group", "handler", "order", "handler_code", "limits"),
-    *("payloads.split", "payloads.split_key", "failures.divert", "failures.skip"),
+    *("payloads.split", "payloads.keys", "payloads.barrier", "failures.divert", "failures.skip"),
     *("redrive.letters", "redrive.headers"),
 }
 

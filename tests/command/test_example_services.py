@@ -97,7 +97,7 @@ def test_a_drain_ends_though_its_service_is_killed_amid_it(
     topic, index = command.topic([*map(bundle, range(MESSAGES))]), tmp_path / "index"
     port = free_port()
     what = [*command.what(topic, "http"), "--from", "earliest", "--yes", "-o", "json"]
-    what += ["--split", "documents", "--split-key", "id", "-c", "8", "--rate", "300/s"]
+    what += ["--split", "documents", "--key", "payload.id", "-c", "8", "--rate", "300/s"]
     what += ["--set", f"url=http://127.0.0.1:{port}/drain", "--on-failure", "dead-letter"]
     what += ["--set", f"batch={batch}"] if batch > 1 else []
     with serving(words, port, index) as killed:

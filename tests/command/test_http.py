@@ -14,7 +14,7 @@ from command.process import Command, Running
 from command.service import Service, nothing, results, service
 from kafka.topic import Topic, eventually
 
-SPLIT = ("--split", "documents", "--split-key", "id")
+SPLIT = ("--split", "documents", "--key", "payload.id")
 QUICK = ("--tune", "retry-delay=10ms", "--tune", "max-doubt=0")
 
 

@@ -9,7 +9,7 @@ import pytest
 from command.process import Command
 from kafka.topic import Topic
 
-SPLIT = ("--split", "documents", "--split-key", "id")
+SPLIT = ("--split", "documents", "--key", "payload.id")
 VALUES = [
     json.dumps({"documents": [{"id": f"doc-{n % 3}", "n": n}, {"id": "all", "n": n}]})
     for n in range(6)

@@ -22,7 +22,7 @@ from kafka.topic import Topic, eventually
 from payloads.registry import Serialisers, running
 
 HEADERS: list[tuple[str, bytes | None]] = [("trace", b"t"), ("none", None)]
-DOCUMENTS = ("--split", "documents", "--split-key", "id")
+DOCUMENTS = ("--split", "documents", "--key", "payload.id")
 CHANCE = random.Random(3)
 KEYS = [
     *(b"", b"17", "größe".encode(), b"\0", b"\xff" * 9),
@@ -180,7 +180,7 @@ def test_a_whole_message_is_written_as_it_was_however_it_was_decoded(command: Co
         write = Serialisers(registry.url, topic.name, in_headers=True)
         value = write.json({"id": "o-1", "docs": [{"id": "d"}]})
         topic.produce([value], headers=[*write.headers, ("other", b"1")])
-        formats, split = ("--value-format", "json-schema", "--no-commit"), ("--split-key", "id")
+        formats, split = ("--value-format", "json-schema", "--no-commit"), ("--key", "payload.id")
         begin(command, topic, target.name, *formats, *split).ends(0)
         begin(command, topic, target.name, *formats).ends(0)
         begin(command, topic, parts.name, *formats, *split, "--split", "docs").ends(0)

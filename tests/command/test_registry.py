@@ -35,7 +35,7 @@ def test_avro_is_split_inspected_and_drained_and_what_is_not_is_dead(
     write = Serialisers(registry.url, topic.name)
     topic.produce([write.avro(order(n)) for n in range(3)])
     topic.produce([b"\0\0\0\0\x63none", b"{}"])
-    formats = ("--value-format", "avro", "--split-key", "id", "--registry", registry.url)
+    formats = ("--value-format", "avro", "--key", "payload.id", "--registry", registry.url)
     what = [*command.what(topic, command.handler(HANDLER)), "--from", "earliest"]
     seen = command("inspect", *what[:-4], *what[-2:], *formats, "--full", "-o", "json").answer
     assert {each["name"] for each in seen["skew"]["hottest"]} == {"'o-0'", "'o-1'", "'o-2'"}

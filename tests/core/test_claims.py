@@ -95,6 +95,20 @@ def test_a_place_is_that_of_the_lane() -> None:
     assert len(set(numbers(Order.NONE))) == 4
 
 
+def test_sub_messages_without_a_key_are_spread_over_the_shards() -> None:
+    own, together = Counter[int | None](), Counter[int | None]()
+    for offset in range(1_000):
+        subs = [SubMessage(), SubMessage(), SubMessage(keys=[None])]
+        identify(message_at(offset), subs)
+        shards = [ShardMap(Order.SUB_KEY).shard_of(sub, 8) for sub in subs]
+        assert shards == [ShardMap(Order.SUB_KEY).shard_of(sub, 8) for sub in subs]
+        own.update(shards[:2])
+        together[shards[2]] += 1
+    assert len(own) == 8
+    assert min(own.values()) > 150
+    assert len(together) == 1
+
+
 # --- what other claims have finished
 
 PROGRESS = st.builds(

@@ -41,6 +41,8 @@ from .messages import (
 
 Spec = tuple[Any, ...]  # the sub-keys of a sub-message; none for a barrier
 UNSPLIT: Spec = ("!",)  # of a message that split rejects
+UNKEYED: Spec = ("?",)  # without a sub-key: in a lane of its own
+TOGETHER: Spec = (None,)  # without a sub-key: in the lane of all that are without one
 
 KEYS = "abcd"
 UNSPLIT_SHARE = 0.1
@@ -59,7 +61,13 @@ class Record:
     def split(self) -> list[SubMessage]:
         if self.specs == (UNSPLIT,):
             return [Unsplit(b"{", "ValueError", "no", "ValueError: no")]
-        return [sub_of(spec[0] if len(spec) == 1 else spec or None) for spec in self.specs]
+        return [made_of(spec) for spec in self.specs]
+
+
+def made_of(spec: Spec) -> SubMessage:
+    if spec in (UNKEYED, TOGETHER):
+        return SubMessage(keys=None if spec == UNKEYED else spec)
+    return sub_of(spec[0] if len(spec) == 1 else spec or None)
 
 
 @dataclass(frozen=True)
@@ -72,16 +80,18 @@ class Log:
 
 
 def spec(chance: Random) -> Spec:
-    kind = chance.randrange(5)
+    kind = chance.randrange(6)
     if kind == 0:
         return ()
+    if kind == 5:
+        return chance.choice((UNKEYED, TOGETHER))
     return tuple(chance.sample(KEYS, chance.choice((2, 3)) if kind == 1 else 1))
 
 
 def record(chance: Random, *, wholes: bool) -> Record:
     if wholes and chance.random() < 0.9:
-        key = chance.choice(KEYS).encode()
-        return Record(key, ((key,),), is_whole=True)
+        key = chance.choice((b"a", b"b", b"c", b"d", None))
+        return Record(key, (UNKEYED if key is None else (key,),), is_whole=True)
     if chance.random() < UNSPLIT_SHARE:
         return Record(chance.choice((None, b"x")), (UNSPLIT,))
     count = chance.choice((1, chance.randint(0, 2), chance.randint(2, 6)))
@@ -190,7 +200,7 @@ class Play:
         if spec == UNSPLIT:
             return frozenset()
         if not spec or self.order is Order.SUB_KEY:
-            return frozenset(spec)
+            return frozenset([(None, *place)] if spec == UNKEYED else spec)
         if self.order is Order.KEY:
             return frozenset([self.logs[partition].records[offset].key])
         return frozenset([partition if self.order is Order.PARTITION else place])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import orjson
 
-from command.service import results, service
+from command.service import nothing, results, service
 from core.limit_samples import measured
 from docs.reader import DONE, Reader
 from drainer.errors import EXIT_HALTED
@@ -39,7 +39,7 @@ class Reindex(drainer.Handler):
         with open("{DONE}", "a") as done:
             print(sub.id, file=done)
 """
-TOPICS = {"orders", "orders-spread", "orders.catalog.dead", "catalog", "stock"}
+TOPICS = {"inbox", "orders", "orders-spread", "orders.catalog.dead", "catalog", "stock"}
 
 
 class Place:
@@ -88,6 +88,20 @@ def orders(place: Place) -> None:
     """A backlog on one partition, of one key."""
     place.handlers(pause_ms=50)
     place.backlog("orders", "indexer")
+
+
+def inbox(place: Place) -> None:
+    """Events of one inbox, most of them of a thread, and a service for them."""
+    kinds = [{"kind": "inbox"} if n % 500 == 99 else {"thread_id": n % 50} for n in range(2_000)]
+    place.topic("inbox").produce(map(orjson.dumps, kinds), key=b"inbox-1")
+    place.commit("inbox", "mailer")
+    place.reader.places["http://mailer/events"] = place.reader.opens(service(nothing)).url
+
+
+def first_page(place: Place) -> None:
+    """The backlogs of all examples on the first page."""
+    orders(place)
+    inbox(place)
 
 
 def limits(place: Place) -> None:
@@ -190,13 +204,14 @@ def run(topic: str, group: str, place: Place) -> list[str]:
 
 
 PREPARED: dict[str, Callable[[Place], None]] = {
-    "README.md": orders,
+    "README.md": first_page,
     "docs/howto/broker-limits.md": limits,
     "docs/howto/check-a-handler.md": orders,
     "docs/howto/cluster.md": stopped,
     "docs/howto/concurrency.md": orders,
     "docs/howto/customer-first.md": customers,
     "docs/howto/failures.md": failing,
+    "docs/howto/finer-key.md": inbox,
     "docs/howto/inspect.md": orders,
     "docs/howto/monitor.md": orders,
     "docs/howto/payloads.md": of_registry,

@@ -1,23 +1,33 @@
-"""The split ``--split`` and ``--split-key``: what it makes of a message; without a broker."""
+"""``--split``, ``--key``, ``--barrier`` and ``--unkeyed``: what they make of a message."""
 
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from drainer.errors import UsageError
 from drainer.loading.loader import load_handler
-from drainer.message import Message, Origin
-from drainer.model.terms import PayloadSettings
-from drainer.split.splitting import Documents
+from drainer.message import Barrier, Message, Origin, SubMessage
+from drainer.model.sub_messages import identify
+from drainer.model.terms import PayloadSettings, Unkeyed
 
 
-def subs(value: Any, split: str | None, key: str | None) -> list[tuple[Any, Any]]:
-    raw = None if value is None else json.dumps(value).encode()
+def subs(value: Any, split: str | None, *keys: str, **more: Any) -> list[SubMessage]:
+    raw = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
+    handler = load_handler("count", PayloadSettings(split, keys, **more))
     message = Message(Origin("orders", "id", 0), 3, b"key", raw)
-    return [(sub.key, sub.payload) for sub in Documents(split, key)(message)]
+    assert handler.split is not None
+    found = list(handler.split(message))
+    identify(message, found)
+    return found
+
+
+def pairs(value: Any, split: str | None, *keys: str) -> list[tuple[Any, Any]]:
+    return [(sub.key, sub.payload) for sub in subs(value, split, *keys)]
 
 
 ORDER = {"order": {"id": 5, "lines": [{"id": 17}, {"id": "a", "at": {"no": 2}}]}}
@@ -26,32 +36,58 @@ ORDER = {"order": {"id": 5, "lines": [{"id": 17}, {"id": "a", "at": {"no": 2}}]}
 @pytest.mark.parametrize(
     ("split", "key"),
     [
-        ("order.lines", "id"),
-        ("message.value.order.lines[0:]", "id"),
+        ("order.lines", "payload.id"),
+        ("message.value.order.lines[0:]", "payload.id"),
         ("order.lines", "payload.id == 17 ? payload.id + 0 : payload.id"),
+        ("order.lines", "payload['id']"),
     ],
 )
 def test_elements_of_a_list_are_found_by_a_path_or_an_expression(split: str, key: str) -> None:
-    assert subs(ORDER, split, key) == [("17", {"id": 17}), ("a", {"id": "a", "at": {"no": 2}})]
+    assert pairs(ORDER, split, key) == [("17", {"id": 17}), ("a", {"id": "a", "at": {"no": 2}})]
 
 
 def test_an_expression_gives_lists_as_they_are() -> None:
     values = {"pairs": [[{"id": 1}, {"n": 2}]]}
-    found = subs(
+    found = pairs(
         values, "[[message.value.pairs[0][0]], message.value.pairs[0]]", "message.topic + ''"
     )
     assert [payload for _, payload in found] == [[{"id": 1}], [{"id": 1}, {"n": 2}]]
 
 
-def test_without_a_list_the_message_has_another_key() -> None:
+def test_a_whole_message_has_another_key() -> None:
     raw = json.dumps(ORDER).encode()
-    assert subs(ORDER, None, "order.id") == [("5", raw)]
-    assert subs(ORDER, None, "message.topic + '/0'") == [("orders/0", raw)]
+    assert pairs(ORDER, None, "payload.order.id") == [("5", raw)]
+    assert pairs(ORDER, None, "message.topic + '/0'") == [("orders/0", raw)]
+    assert pairs(ORDER, None, "key") == [("key", raw)]
+
+
+def test_a_sub_message_with_several_keys_has_them_all() -> None:
+    move = {"from": "a", "to": 7, "also": "7", "by": None}
+    fields = ("payload.from", "payload.to", "payload.also", "payload.by", "payload.none")
+    [found] = subs(move, None, *fields)
+    assert (found.key, found.keys) == (None, ("a", "7"))
+    [found] = subs(move, None, *fields[1:])
+    assert (found.key, found.keys) == ("7", None)
+
+
+@pytest.mark.parametrize("key", ["payload.id", "payload.at.id", "payload['id']", "payload&.id"])
+@pytest.mark.parametrize(
+    "value", [{}, {"id": None}, {"at": None}, {"at": {}}, {"at": {"id": None}}]
+)
+def test_a_missing_key_is_none(value: Any, key: str) -> None:
+    [found] = subs(value, None, key)
+    assert (found.key, found.keys) == (None, None)
+    [found] = subs(value, None, key, unkeyed=Unkeyed.ONE_LANE)
+    assert (found.key, found.keys) == (None, (None,))
+    [found] = subs([value], "message.value[0:]", key)
+    assert (found.key, found.keys) == (None, None)
 
 
 @pytest.mark.parametrize("split", [None, "documents"])
-def test_a_tombstone_has_its_own_key_only(split: str | None) -> None:
-    assert subs(None, split, "id") == [("key", None)]
+@pytest.mark.parametrize("key", ["payload.id", "payload['id']"])
+def test_a_tombstone_has_its_own_key_only(split: str | None, key: str) -> None:
+    assert pairs(None, split, key) == [("key", None)]
+    assert pairs(None, split, "message.topic + ''") == [("orders", None)]
 
 
 @pytest.mark.parametrize(
@@ -59,34 +95,113 @@ def test_a_tombstone_has_its_own_key_only(split: str | None) -> None:
     [
         ({}, "there is nothing at the path 'documents'"),
         ({"documents": "none"}, "'documents' is not a list"),
-        ({"documents": [{"id": [1]}]}, "a key must be text or an integer"),
-        ({"documents": [{"id": True}]}, "a key must be text or an integer"),
-        ({"documents": [{}]}, "nothing at the path 'payload.id'; did you mean 'id'?"),
+        ({"documents": [{"id": [1]}]}, "--key payload.id is a tuple, but a key must be text or"),
+        ({"documents": [{"id": {}}]}, "--key payload.id is a View, but a key must be text or"),
+        ({"documents": [{"id": True}]}, "--key payload.id is bool True, but a key must be text or"),
+        ({"documents": [{"id": 0.5}]}, "is Decimal .*0.5.*, but a key must be text or"),
+        ({"documents": ["text"]}, "--key payload.id: str 'text' has no field 'id'"),
+        ({"documents": [[{"id": 1}]]}, "--key payload.id: a tuple has no field 'id'"),
     ],
 )
 def test_a_message_without_what_is_wanted_is_an_error(value: Any, text: str) -> None:
     with pytest.raises((TypeError, ValueError), match=text):
-        subs(value, "documents", "payload.id" if "payload" in text else "id")
+        subs(value, "documents", "payload.id")
+
+
+@pytest.mark.parametrize("value", [b"no JSON", b"[1]", b"17", b"\xff", b'"text"'])
+@pytest.mark.parametrize("key", ["payload.id", "payload.id + ''"])
+def test_a_value_without_fields_is_no_missing_key(value: bytes, key: str) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        subs(value, None, key)
+    with pytest.raises((TypeError, ValueError)):
+        subs(value, None, "message.topic + ''", barrier="payload.kind == 'all'")
+
+
+def test_a_key_that_is_no_text_stays_bytes() -> None:
+    message = Message(Origin("orders", "id", 0), 3, b"\xff", b"value")
+    handler = load_handler("count", PayloadSettings(keys=("message.key",)))
+    assert handler.split is not None
+    assert [sub.key for sub in handler.split(message)] == [b"\xff"]
 
 
 @pytest.mark.parametrize(
-    ("split", "key", "text"),
+    ("value", "barrier"),
+    [({"kind": "all", "id": 1}, True), ({"kind": "one", "id": 1}, False), ({"id": 1}, False)],
+)
+@pytest.mark.parametrize("split", [None, "message.value[0:]"])
+def test_matching_sub_messages_are_barriers(split: str | None, value: Any, barrier: bool) -> None:
+    wanted = value if split is None else [value]
+    [found] = subs(wanted, split, "payload.id", barrier="payload.kind == 'all'")
+    assert isinstance(found, Barrier) is barrier
+    assert found.key == (None if barrier else "1")
+    [found] = subs(value, None, barrier="payload.kind == 'all' and key == 'key'")
+    assert isinstance(found, Barrier) is barrier
+    [found] = subs(None, split, "payload.id", barrier="payload['kind'] == 'all'")
+    assert type(found) is SubMessage
+
+
+@pytest.mark.parametrize("barrier", ["payload.n > 'x'", "payload.n"])
+def test_a_barrier_that_can_not_be_decided_rejects_the_message(barrier: str) -> None:
+    with pytest.raises(ValueError, match=f"--barrier {re.escape(barrier)} has no value"):
+        subs({"n": 1}, None, barrier=barrier)
+
+
+@pytest.mark.parametrize(
+    ("split", "keys", "text"),
     [
-        ("documents", None, "needs the key"),
-        ("a..b", "id", "syntax error"),
-        ("documents", "identity ==", "syntax error"),
+        ("documents", (), "needs the key"),
+        ("a..b", ("payload.id",), "syntax error"),
+        ("documents", ("payload.id ==",), "syntax error"),
+        (None, ("id",), "there is no id"),
+        (None, ("'constant'",), "no field of the sub-message"),
     ],
 )
 def test_a_wrong_path_or_expression_is_refused(
-    split: str | None, key: str | None, text: str
+    split: str | None, keys: tuple[str, ...], text: str
 ) -> None:
     with pytest.raises(UsageError, match=text) as caught:
-        load_handler("count", PayloadSettings(split, key))
+        load_handler("count", PayloadSettings(split, keys))
     assert caught.value.hint
 
 
+@pytest.mark.parametrize("more", [{"barrier": "index == 1"}, {"keys": ("payload.a", "payload.b")}])
+def test_a_record_has_one_key_and_is_no_barrier(more: Any) -> None:
+    with pytest.raises(UsageError, match="one key each"):
+        load_handler("produce", PayloadSettings(**more))
+
+
+OWN = """
+import json
+from drainer import Barrier, SubMessage
+class Event(SubMessage):
+    pass
+def split(message):
+    for each in json.loads(message.value):
+        yield Barrier(each) if each.get("drop") else Event(each.get("doc"), each)
+def handle(sub): pass
+"""
+
+
+def test_keys_and_barriers_are_those_of_a_handlers_own_split(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    keys = ("payload.thread ?? key", "index == 0 ? 'first' : key")
+    settings = PayloadSettings(keys=keys[:1], barrier="payload&['kind'] == 'all'")
+    events = [{"thread": "t", "doc": "d"}, {"thread": None, "doc": "e"}]
+    events += [{"thread": "t", "kind": "all"}, {"drop": True}]
+    message = Message(Origin("orders", "id", 0), 3, b"key", json.dumps(events).encode())
+    handler = load_handler(f"{tmp_path / 'own.py'}", settings)
+    assert handler.split is not None
+    found = list(handler.split(message))
+    assert [type(sub).__name__ for sub in found] == ["Event", "Event", "Barrier", "Barrier"]
+    assert [sub.key for sub in found] == ["t", "e", None, None]
+    assert identify(message, found) == ("t", "e", None, None)
+    handler = load_handler(f"{tmp_path / 'own.py'}", PayloadSettings(keys=keys[1:]))
+    assert handler.split is not None
+    assert [sub.key for sub in handler.split(message)] == ["first", "e", None, None]
+
+
 def test_it_takes_the_place_of_a_handlers_own_split() -> None:
-    handler = load_handler("produce", PayloadSettings("documents", "id"))
+    handler = load_handler("produce", PayloadSettings("documents", ("payload.id",)))
     message = Message(Origin("orders", "id", 0), 3, b"key", b'{"documents": [{"id": 1}]}')
     for each in (handler, handler.fresh()):
         assert each.split is not None

@@ -55,7 +55,7 @@ def test_records_of_a_real_registry_are_drained(tmp_path: Path) -> None:
         Topic(state.bootstrap_servers, "orders").produce(values)
         words = ["run", "-b", state.bootstrap_servers, "--topic", "orders", "--group", "g"]
         words += ["--from", "earliest", "--handler", "print", "--yes", "--value-format", "avro"]
-        words += ["--split-key", "id", "--registry", url]
+        words += ["--key", "payload.id", "--registry", url]
         done = subprocess.run(
             [sys.executable, "-m", "drainer", *words],
             capture_output=True,

@@ -68,7 +68,7 @@ def test_a_task_decodes_by_the_schemas_that_the_driver_has_got() -> None:
 
 
 def test_a_task_splits_as_the_driver_does() -> None:
-    handler = Shipped("count", payloads=PayloadSettings("documents", "id")).load()
+    handler = Shipped("count", payloads=PayloadSettings("documents", ("payload.id",))).load()
     assert handler.split is not None
     message = Message(ORIGIN, 0, None, b'{"documents": [{"id": 7}]}')
     assert [sub.key for sub in handler.split(message)] == ["7"]

@@ -16,7 +16,7 @@ from drainer.model.latency import Latency
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Partial, Progress
 from drainer.model.settings import AfterDead, FailureSettings, Limit, OnFailure
-from drainer.model.terms import LetterFilter, PayloadSettings, RedriveSettings, TimeRange
+from drainer.model.terms import LetterFilter, PayloadSettings, RedriveSettings, TimeRange, Unkeyed
 from drainer.model.unhandled import Unhandled
 
 START, END = 100, 200
@@ -70,7 +70,8 @@ PLAN = a_plan(
     handler_code="sha256:0123",
     options={"topic": "wide"},
     payloads=PayloadSettings(
-        *("documents", "id", "avro", "raw", "http://registry:8081"),
+        *("documents", ("payload.id", "payload.owner"), "payload.kind == 'drop'"),
+        *(Unkeyed.ONE_LANE, "avro", "raw", "http://registry:8081"),
         TimeRange(1_795_197_600_000, 1_795_201_200_000),
     ),
     unhandled=Unhandled({"payload.kind == 'set_email'": 2}),

@@ -138,12 +138,12 @@ def test_dead_letters_of_a_redrive_are_not_offered_to_be_redriven() -> None:
         "failures": FailureStatus(3, dead_letter_topic="d"),
         "sub_messages": counts(done=7, dead=3),
     }
-    payloads = PayloadSettings("docs", "id", value_format="avro", registry="http://r:1")
+    payloads = PayloadSettings("docs", ("payload.id",), value_format="avro", registry="http://r:1")
     options: dict[str, Any] = {"handler": "/my apps/shop.py:Reindex", "options": {"batch": "9"}}
     terms = a_plan(1, payloads=payloads, **options).terms
     assert facts(**dead, handler=terms.handler_words)["redrive"] == (
         "drainer redrive --dead-letter-topic d --handler '/my apps/shop.py:Reindex' --split docs"
-        " --split-key id --value-format avro --registry http://r:1 --set batch=9"
+        " --key payload.id --value-format avro --registry http://r:1 --set batch=9"
     )
     assert "redrive" not in facts(**dead, left_alone={})
     assert "dead letters" not in facts(failures=dead["failures"])

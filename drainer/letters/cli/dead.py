@@ -94,7 +94,7 @@ def show(
         ),
     ],
     where: LetterTopicOptions,
-    payload: Annotated[PayloadOptions, without("split", "split_key")],
+    payload: Annotated[PayloadOptions, without("split", "keys", "barrier", "unkeyed")],
     kafka: ConnectionOptions,
     terminal: Terminal,
 ) -> None:

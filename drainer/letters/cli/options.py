@@ -86,7 +86,8 @@ class DestinationOptions:
         if self.topic is not None and payloads != BY_HANDLER:
             raise UsageError(
                 f"--to {self.to} copies letters as they are",
-                hint="Remove --split, --split-key, --value-format and --tune key-format.",
+                hint="Remove the options for payloads: --split, --key, --barrier, --unkeyed,"
+                " --value-format and --tune key-format.",
             )
 
     @property

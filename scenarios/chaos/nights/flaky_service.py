@@ -92,7 +92,7 @@ def flaky_service(stage: Stage) -> Report:
         names = keys(chance)
         lot.write([record(chance, names) for _ in range(300 if stage.short else 1_000)])
         lot.handler_words = ("--handler", "http")
-        lot.words_of_run += ("--split", "documents", "--split-key", "id")
+        lot.words_of_run += ("--split", "documents", "--key", "payload.id")
         batch = chance.choice([2, 20, 100])
         lot.words = ("--set", f"url={url}/drain", "--set", f"batch={batch}")
         lot.words += (

@@ -1,0 +1,198 @@
+"""The sub-keys and barriers that options give to sub-messages, whatever split yielded them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from decimal import Decimal
+from typing import Any
+
+from msgspec import Raw, ValidationError, defstruct
+from msgspec.json import Decoder
+
+from drainer.errors import UsageError
+from drainer.message import Barrier, Message, SubMessage
+from drainer.model.facts import Facts, Missing, Undecided, View, named, shown
+from drainer.model.option import ValueType
+from drainer.model.predicate import Predicate
+from drainer.model.terms import PayloadSettings, Unkeyed
+from drainer.text.raw_json import raw_json
+
+_FIELD = re.compile(r"payload((?:\.[^\W\d]\w*)+)")
+_EXACT = {float: 2**53, Decimal: 10**28}  # Below these, no digit of a whole number is lost.
+
+
+class KeyFinder:
+    """Gives sub-messages their sub-keys, and finds the barriers among them.
+
+    The sub-keys of ``--key`` replace those that ``split`` gives. If all of them are missing, the
+    sub-message has no sub-key. A tombstone is the exception, because it says nothing but its key:
+    it takes the message's key in place of what is missing. Barriers that ``split`` yields stay.
+
+    Raises UsageError if an expression can't be understood, if the elements of ``--split`` have no
+    key, or if the handler writes records, and there may be several sub-keys or barriers.
+    """
+
+    def __init__(self, payloads: PayloadSettings, *, one_key: bool = False) -> None:
+        if payloads.split is not None and not payloads.keys:
+            raise UsageError(
+                f"--split {payloads.split!r} needs the key of an element",
+                hint="Add --key, such as --key payload.id.",
+            )
+        if one_key and (payloads.barrier is not None or len(payloads.keys) > 1):
+            raise UsageError(
+                "the handler writes records, which have one key each and can't be barriers",
+                hint="Give one --key, and no --barrier.",
+            )
+        self._keys = [Key(text) for text in payloads.keys]
+        self._is_barrier = None if payloads.barrier is None else Predicate(payloads.barrier)
+        self._barrier = payloads.barrier
+        self._evaluates = payloads.barrier is not None or not all(key.path for key in self._keys)
+        self._one_lane = payloads.unkeyed is Unkeyed.ONE_LANE
+
+    def split(
+        self, split: Callable[[Message], Iterable[SubMessage]], message: Message
+    ) -> Iterator[SubMessage]:
+        """Split a message. Raises an error if an expression fails, unless a field is missing."""
+        for index, sub in enumerate(split(message)):
+            if not isinstance(sub, SubMessage) or isinstance(sub, Barrier):
+                yield sub
+                continue
+            facts = _facts(sub, message, index) if self._evaluates else None
+            if facts is not None and self._stops(sub, facts):
+                yield Barrier(sub.content)
+                continue
+            if self._keys:
+                found = [key.of(sub.content, facts) for key in self._keys]
+                if None in found:
+                    if message.value is None:
+                        found.append(_text_of(message.key))
+                    found = [key for key in found if key is not None]
+                if len(found) > 1:
+                    found = list(dict.fromkeys(found))
+                sub.key = found[0] if len(found) == 1 else None
+                sub.keys = tuple(found) if len(found) > 1 else None
+            if self._one_lane and sub.key is None and sub.keys is None:
+                sub.keys = (None,)
+            yield sub
+
+    def _stops(self, sub: SubMessage, facts: Facts) -> bool:
+        if self._is_barrier is None:
+            return False
+        try:
+            return self._is_barrier.matches(sub, facts)
+        except Missing:
+            return False
+        except Undecided as error:
+            if sub.content is None:  # A tombstone has no fields.
+                return False
+            raise ValueError(f"--barrier {self._barrier} has no value: {error}") from None
+
+
+def _facts(sub: SubMessage, message: Message, index: int) -> Facts:
+    # The account sets these fields of the sub-message itself, and only once.
+    seen = SubMessage(sub.key, sub.content, keys=sub.keys)
+    seen.message, seen.index = message, index
+    return Facts(seen)
+
+
+class Key:
+    """The sub-key that an expression gives to a sub-message.
+
+    A key is text. Whole numbers are written out, so that 17, 17.0 and "17" are one key: messages of
+    one topic write an id in several ways, and only one lane for all of them keeps their order.
+    Bytes that are not UTF-8 stay bytes. The values of a field of the payload, as in
+    ``payload.order.id``, are found without rule-engine, which would take ten times as long.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        match = _FIELD.fullmatch(text)
+        self.path = match[1].split(".")[1:] if match else []  # Empty for any other expression.
+        if match:
+            of: Any = str | int | None
+            for name in reversed(self.path):
+                of = defstruct("Fields", [("at", of, None)], rename={"at": name}) | None
+            self._decode = Decoder(of).decode
+            return
+        from drainer.model.expression import Expression  # noqa: PLC0415 - its import is slow
+
+        self._expression = Expression(text, gives_truth=False)
+
+    def of(self, content: Any, facts: Facts | None) -> str | bytes | None:
+        """Return the sub-key of a sub-message with this payload; None if it is missing.
+
+        Only a path needs no ``facts``. Raises ValueError or TypeError if the expression has no
+        value, or one that can't be a key.
+        """
+        if self.path or facts is None:
+            found = self._at_path(content)
+        else:
+            found = self._value(content, facts)
+        if type(found) is str:
+            return found
+        # The bound keeps a number as large as 1e9999 from being written out.
+        if type(found) in _EXACT and abs(found) < _EXACT[type(found)] and found == int(found):
+            found = int(found)
+        if type(found) is int:
+            return str(found)
+        if found is None or type(found) is bytes:
+            return found
+        raise TypeError(
+            f"--key {self._text} is {named(found)}, but a key must be text or a whole number"
+        )
+
+    def _value(self, content: Any, facts: Facts) -> Any:
+        try:
+            return self._expression.evaluate(facts)
+        except Missing:
+            return None
+        except Undecided as error:
+            if content is None and "payload" in self._expression.names:
+                return None  # A tombstone has no fields.
+            raise ValueError(f"--key {self._text} has no value: {error}") from None
+
+    def _at_path(self, content: Any) -> Any:
+        if type(content) is bytes:
+            content = raw_json(content)
+        if type(content) is Raw:
+            try:
+                found = self._decode(content)
+            except ValidationError:  # The value is of another type.
+                pass
+            else:
+                for _ in self.path:
+                    found = None if found is None else found.at
+                return found
+        found = shown(content)
+        for name in self.path:
+            if found is None or (isinstance(found, View) and name not in found):
+                return None
+            if not isinstance(found, View):
+                raise TypeError(f"--key {self._text}: {named(found)} has no field {name!r}")
+            found = found[name]
+        return found
+
+
+def _text_of(key: bytes | None) -> str | bytes | None:
+    with suppress(UnicodeDecodeError):
+        return None if key is None else key.decode()
+    return key
+
+
+def _parse_keys(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the expressions of ``--key`` without duplicates. Raises BadExpression."""
+    found = tuple(dict.fromkeys(text.strip() for text in texts))
+    for text in found:
+        Key(text)
+    return found
+
+
+def _parse_barrier(text: str) -> str:
+    Predicate(text)
+    return text.strip()
+
+
+KEYS = ValueType("EXPRESSION", _parse_keys, repeats=True)
+BARRIER = ValueType("EXPRESSION", _parse_barrier)
