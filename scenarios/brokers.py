@@ -11,7 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self, TypedDict, Unpack
 
+from confluent_kafka import KafkaError, KafkaException
+
 from drainer.kafka.cluster import Cluster
+from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import broker
 from drainer.sandbox.ports import HOST, BrokerPorts
@@ -19,6 +22,7 @@ from drainer.sandbox.ports import HOST, BrokerPorts
 STOP_TIMEOUT_S = 20.0
 PAUSE_WAIT_S = 5.0
 POLL_S = 0.02
+GROUP_S = 60.0
 REPLICAS_MOST = 3
 
 _REPLICATION = (
@@ -243,6 +247,15 @@ def delete_topic(settings: ClientSettings, topic: str) -> None:
     """Remove a topic. Raises the same errors as ``Cluster.delete_topic``."""
     with Cluster.connect(settings) as cluster:
         cluster.delete_topic(topic)
+
+
+def delete_group(settings: ClientSettings, group: str) -> None:
+    """Remove an empty group. Nothing happens when it does not exist."""
+    try:
+        settings.admin(ClientLog()).delete_consumer_groups([group])[group].result(GROUP_S)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+            raise
 
 
 def _address(port: int | None, made_with: str) -> str:

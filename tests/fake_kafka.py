@@ -144,10 +144,6 @@ class FakeCluster(Cluster):
         known = name == self.kafka.group and set(self.kafka.committed.values()) != {None}
         return GroupInfo(name, "stable" if members else "empty" if known else "dead", members)
 
-    def delete_group(self, name: str) -> None:
-        self.kafka.request("delete")
-        self.kafka.committed = dict.fromkeys(self.kafka.committed)
-
     def near_groups(self, name: str) -> list[str]:
         return []
 

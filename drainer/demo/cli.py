@@ -7,36 +7,46 @@ from tempfile import TemporaryDirectory
 from typing import Annotated
 
 from drainer import sandbox
-from drainer.cli.command import command, only, without
-from drainer.cli.connecting import ConnectionOptions, connect
-from drainer.demo.story import CONCURRENCY, MESSAGES, Demo
+from drainer.cli.command import command, without
+from drainer.cli.connecting import connect
+from drainer.demo.story import CONCURRENCY, MESSAGES, MESSAGES_LEAST, Demo
 from drainer.kafka.settings import ClientSettings
+from drainer.loading.extensions import ensure_installed
 from drainer.model.option import Option, number
+from drainer.sandbox.sandbox import folder_of
 from drainer.view.terminal import Terminal
 
 
 @command
 def demo(
-    kafka: Annotated[ConnectionOptions, only("bootstrap_server")],
     messages: Annotated[
-        int, Option("Messages in the backlog.", MESSAGES, number(1), envvar="DRAINER_DEMO_MESSAGES")
+        int,
+        Option(
+            "Messages in the backlog.",
+            MESSAGES,
+            number(MESSAGES_LEAST),
+            envvar="DRAINER_DEMO_MESSAGES",
+        ),
     ],
     concurrency: Annotated[
         int, Option("Maximum updates in flight.", CONCURRENCY, number(1), short="-c", envvar=None)
     ],
     terminal: Annotated[Terminal, without("output")],
 ) -> None:
-    """Run a scripted demo on a real broker.
+    """Run a scripted demo on a real Kafka and a real HTTP service.
 
-    Two weeks of backlog wait behind one key. If you name no broker, drainer starts the sandbox. It
-    fills a topic of its own, estimates, drains, interrupts itself once, resumes and verifies. At
-    the end it removes the topic and the group.
+    A backlog waits behind one key. drainer starts the sandbox, and a service that takes 20 ms for
+    an update. It fills a topic, estimates, drains, stops with Ctrl-C, resumes, is killed with
+    kill -9, resumes and verifies. Kafka, the topic and the service keep running, for the commands
+    that it prints at the end.
 
     Example: `drainer demo`
     """
-    with TemporaryDirectory(prefix="drainer-demo-") as folder:
-        servers = (
-            kafka.bootstrap_server or sandbox.up(print_line=terminal.print_line).bootstrap_servers
-        )
-        with connect(ClientSettings.load(servers)) as cluster:
-            Demo(terminal, cluster, Path(folder), messages, concurrency).perform()
+    ensure_installed("http", "the demo")
+    folder = folder_of(None)
+    servers = sandbox.up(print_line=terminal.print_line).bootstrap_servers
+    with (
+        TemporaryDirectory(prefix="drainer-demo-") as plans,
+        connect(ClientSettings.load(servers)) as cluster,
+    ):
+        Demo(terminal, Path(plans), folder, servers, messages, concurrency).perform(cluster)

@@ -1,237 +1,199 @@
-"""The demo from start to finish: fill, estimate, drain, interrupt, resume, verify, compare."""
+"""The demo from start to finish: fill, estimate, drain, stop, kill, resume, verify."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
-import secrets
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+import subprocess
+import time
+from collections.abc import Iterator
+from itertools import count as count_from
 from pathlib import Path
+from shlex import join
+from typing import Any
 
 import orjson
 
-import drainer
-from drainer.demo.fill import fill
+from drainer.demo.fill import create_topic, fill
+from drainer.demo.service import UPDATE_S, Service
 from drainer.errors import EXIT_INTERRUPTED, DrainerError
-from drainer.handler import Handler
-from drainer.insight.bounds import forecast
+from drainer.host.process import python_module
 from drainer.kafka.cluster import Cluster
-from drainer.message import Message, Origin, SubMessage
-from drainer.model.order import Order
-from drainer.model.settings import LocalSettings
-from drainer.model.status import Status, Summary
-from drainer.operations.examine import ensure_all, examine
-from drainer.store.plan_file import PlanFile
+from drainer.sandbox.sandbox import down_command
 from drainer.view.figures import count, duration
-from drainer.view.live import progress_view
-from drainer.view.page import bars
-from drainer.view.preview import preview_page
-from drainer.view.summary import show_summary
+from drainer.view.page import Tone
 from drainer.view.terminal import Terminal
 
 CUSTOMER = b"customer-4711"  # The message key that all messages were given, months ago.
-UPDATE_S = 2.0  # The downstream takes this long for one update: an embedding and a write.
-UPDATES_PER_MESSAGE = 50
-TWO_WEEKS_S = 14 * 24 * 3600
-MESSAGES = int(TWO_WEEKS_S / UPDATE_S) // UPDATES_PER_MESSAGE
-DOCUMENTS = 300_000
-CONCURRENCY = 50_000
+MESSAGES, UPDATES_PER_MESSAGE, DOCUMENTS = 3_000, 20, 20_000
+HOT, HOT_EVERY = "doc-home", 4  # Every fourth message updates this document, too.
+MESSAGES_LEAST = 300  # With fewer, the drain could be over before it is stopped.
+CONCURRENCY = 500
 SEED = 20251121
+TOPIC, GROUP, OWN_GROUP = "demo", "indexer", "mine"
+# The demo stops the drain, and later kills it, at these shares of the updates.
+STOPPED_AT, KILLED_AT = 0.3, 0.6
+LOOK_S = 0.1
 
-INTERRUPT_AT = 0.4  # The demo interrupts itself at this share of the backlog.
-GROUP = "drainer-demo"
-USUAL_CONCURRENCY = 1000
 
-
-def values(messages: int, seed: int = SEED) -> Iterator[bytes]:
+def values(messages: int) -> Iterator[bytes]:
     """Yield the values of the messages. Each names the documents that it updates."""
-    chance = random.Random(seed)
+    chance = random.Random(SEED)
     for number in range(messages):
-        documents = chance.sample(range(DOCUMENTS), UPDATES_PER_MESSAGE)
-        yield orjson.dumps(
-            {
-                "event": number,
-                "updates": [{"id": f"doc-{d:06}", "version": number} for d in documents],
-            }
-        )
-
-
-@dataclass(slots=True)
-class Index:
-    """The downstream. It keeps each document's version, and counts violations of the order."""
-
-    versions: dict[str, int] = field(default_factory=dict)
-    updates: int = 0
-    out_of_order: int = 0
-    overlapping: int = 0
-    busy: set[str] = field(default_factory=set)
-
-    async def update(self, document: str, version: int) -> None:
-        self.overlapping += document in self.busy
-        self.busy.add(document)
-        try:
-            await asyncio.sleep(UPDATE_S)
-            self.out_of_order += self.versions.get(document, -1) > version
-            self.versions[document] = version
-            self.updates += 1
-        finally:
-            self.busy.discard(document)
-
-
-class Reindex(Handler):
-    """A handler whose messages update fifty documents each.
-
-    Updates of different documents commute.
-    """
-
-    index = Index()  # The downstream outlives each drain.
-
-    def split(self, message: Message) -> Iterable[SubMessage]:
-        for update in orjson.loads(message.value or b"{}")["updates"]:
-            yield SubMessage(update["id"], update["version"])
-
-    async def handle(self, sub: SubMessage) -> None:
-        await self.index.update(str(sub.key), sub.payload)
+        documents = [f"doc-{n:05}" for n in chance.sample(range(DOCUMENTS), UPDATES_PER_MESSAGE)]
+        if number % HOT_EVERY == 0:
+            documents[0] = HOT
+        updates = [{"id": each, "version": number} for each in documents]
+        yield orjson.dumps({"event": number, "updates": updates})
 
 
 class Demo:
-    """One run of the demo, on a topic and group of its own, which are removed at the end."""
+    """One run of the demo, on a topic of its own. Its commands are those that a user would type.
+
+    ``folder`` is an empty folder for its plan, and ``sandbox`` that of the sandbox.
+    """
 
     def __init__(
-        self, terminal: Terminal, cluster: Cluster, folder: Path, messages: int, concurrency: int
+        self,
+        terminal: Terminal,
+        folder: Path,
+        sandbox: Path,
+        servers: str,
+        messages: int,
+        concurrency: int,
     ) -> None:
         self._terminal = terminal
-        self._cluster = cluster
+        self._folder = folder
+        self._sandbox = sandbox
+        self._servers = servers
         self._messages = messages
         self._updates = messages * UPDATES_PER_MESSAGE
-        self._concurrency = concurrency
-        self._topic = f"drainer-demo-{secrets.token_hex(3)}"
-        self._group = f"{GROUP}-{secrets.token_hex(3)}"
-        self._file = PlanFile(folder / f"{self._topic}.plan.json")
-        self._running = LocalSettings(concurrency=concurrency, grace_s=10 + UPDATE_S)
+        self._concurrency = str(concurrency)
+        self._service = Service(sandbox)
+        self._topic, self._group, self._own_group = TOPIC, GROUP, OWN_GROUP
 
-    def perform(self) -> None:
-        """Play the demo from start to finish, and remove the topic and the group in any case."""
-        print_line, cluster = self._terminal.print_line, self._cluster
-        print_line("6 pm. A customer goes live at 8 am, and their backlog is on one partition")
-        cluster.create_topic(self._topic, 1)
+    def perform(self, cluster: Cluster) -> None:
+        """Play the demo. The topic and the service stay, for the commands to try next."""
+        taken = cluster.topic_names()
+        if TOPIC in taken:  # It is from an earlier demo.
+            number = next(n for n in count_from(2) if f"{TOPIC}-{n}" not in taken)
+            names = (f"{name}-{number}" for name in (TOPIC, GROUP, OWN_GROUP))
+            self._topic, self._group, self._own_group = names
+        create_topic(cluster.settings, self._topic)
         records = ((CUSTOMER, value, 0) for value in values(self._messages))
         fill(cluster.settings, self._topic, records)
-        print_line(
+        self._title("A customer waits, and their whole backlog is on one partition")
+        serial_s = self._updates * UPDATE_S
+        self._terminal.print_line(
             f"{count(self._messages)} messages, one key, {count(self._updates)} updates of"
-            f" {duration(UPDATE_S)} each: {duration(self._updates * UPDATE_S)} one after the other"
+            f" {duration(UPDATE_S)} each: {duration(serial_s)} one after the other"
+        )
+        handling = ("--handler", "http", "--set", f"url={self._service.url}")
+        at_once = ("--concurrency", self._concurrency)
+        run = (*self._what(self._group), *handling, *at_once, "--from", "earliest")
+        self._title("How long will it take?")
+        self._type("estimate", *run, "--latency", duration(UPDATE_S))
+        self._title("Drain it, and stop it with Ctrl-C")
+        began_s = time.monotonic()
+        self._type("run", *run, "--yes", stops=(signal.SIGINT, STOPPED_AT))
+        plan = f"{self._topic}.{self._group}.plan.json"
+        resume = ("resume", plan, *handling, *at_once, "--yes")
+        self._title("Resume it, and kill it with kill -9")
+        self._type(*resume, stops=(signal.SIGKILL, KILLED_AT))
+        self._title("Resume it again")
+        self._type(*resume)
+        took_s = time.monotonic() - began_s
+        self._title("Was anything lost?")
+        self._type("plan", "verify", plan, "--yes")
+        for sentence in self._verified():
+            self._terminal.print_line(f"✓ {sentence}")
+        self._title(f"It took {duration(took_s)} instead of {duration(serial_s)}")
+        self._show_next(*handling, *at_once)
+
+    def _what(self, group: str) -> tuple[str, ...]:
+        split = ("--split", "updates", "--split-key", "id")
+        return ("--topic", self._topic, "--group", group, *split)
+
+    def _title(self, text: str) -> None:
+        self._terminal.show([])
+        self._terminal.show([(text, Tone.STRONG)])
+
+    def _type(self, *words: str, stops: tuple[signal.Signals, float] | None = None) -> None:
+        """Show a command and run it. ``stops`` sends it a signal at a share of the updates.
+
+        Raises DrainerError when the command does not end as it should.
+        """
+        self._terminal.print_line(f"$ {join(['drainer', *words])}")
+        own = {name: text for name, text in os.environ.items() if not name.startswith("DRAINER")}
+        # No profile of the user changes these commands.
+        own |= {"DRAINER_BOOTSTRAP_SERVER": self._servers, "XDG_CONFIG_HOME": str(self._folder)}
+        child = subprocess.Popen(
+            python_module("drainer", *words), stdin=subprocess.DEVNULL, cwd=self._folder, env=own
         )
         try:
-            print_line("How long will it take?")
-            estimates = self._estimate()
-            print_line("Drain it, and interrupt it part-way")
-            drain = partial(
-                drainer.drain,
-                topic=self._topic,
-                group=self._group,
-                from_="earliest",
-                on_preview=lambda preview: self._terminal.preview(preview_page(preview)),
-            )
-            first = self._drain(drain, interrupt_at=self._messages * INTERRUPT_AT)
-            print_line("Resume it")
-            last = self._drain(drainer.resume)
-            print_line("Was anything lost?")
-            for sentence in self._verify(first, last):
-                print_line(f"✓ {sentence}")
-            took = first.last.timing.elapsed_s + last.last.timing.elapsed_s
-            rows = (*estimates, ("drainer, measured", took, duration(took)))
-            self._terminal.items(bars("until the customer is onboarded", "", rows))
-        finally:
-            cluster.delete_topic(self._topic)
-            cluster.delete_group(self._group)
+            if stops is not None:
+                due = stops[1] * self._updates
+                while child.poll() is None and self._account()["updates"] < due:
+                    time.sleep(LOOK_S)
+                child.send_signal(stops[0])
+            code = child.wait()
+        except KeyboardInterrupt:  # The terminal has sent it to the child, too, which ends by it.
+            child.wait()
+            raise
+        expected = 0
+        if stops is not None and stops[0] is signal.SIGKILL:
+            expected = -signal.SIGKILL
+            self._terminal.console.show_cursor()
+            self._terminal.show([])
+            self._terminal.print_line("Killed")
+        elif stops is not None:
+            expected = EXIT_INTERRUPTED
+        if code != expected:
+            raise DrainerError(f"the demo failed: {words[0]} ended with {code}, not {expected}")
 
-    def _estimate(self) -> list[tuple[str, float, str]]:
-        estimate = drainer.estimate(
-            topic=self._topic,
-            group=self._group,
-            from_="earliest",
-            handler=Reindex,
-            client={"bootstrap.servers": self._cluster.settings.bootstrap_servers},
-            latency=f"{UPDATE_S:g}s",
-            settings=self._running,
-            on_message=self._terminal.print_line,
-        )
-        rows = []
-        for order, concurrency in (
-            (Order.PARTITION, 1),
-            (Order.KEY, self._concurrency),
-            (Order.SUB_KEY, min(USUAL_CONCURRENCY, self._concurrency)),
-            (Order.SUB_KEY, self._concurrency),
-        ):
-            seconds = forecast(estimate.workload, estimate.setting, order, concurrency).seconds
-            label = f"{order.value} order, {count(concurrency)} at once"
-            rows.append((label, seconds, duration(seconds)))
-        self._terminal.items(bars("estimated from a sample", "", rows))
-        return rows
+    def _account(self) -> dict[str, Any]:
+        return self._service.account(self._topic)
 
-    def _drain(
-        self, drain: Callable[..., Summary], *, interrupt_at: float | None = None
-    ) -> Summary:
-        """Drain or resume, and press Ctrl-C once ``interrupt_at`` messages are finished."""
-        due = interrupt_at
-        with progress_view(self._terminal) as view:
-
-            def observe(status: Status) -> None:
-                nonlocal due
-                view.update(status)
-                if due is not None and status.progress.messages.finished >= due:
-                    due = None
-                    os.kill(os.getpid(), signal.SIGINT)
-
-            try:
-                summary = drain(
-                    plan=self._file.path,
-                    client={"bootstrap.servers": self._cluster.settings.bootstrap_servers},
-                    handler=Reindex,
-                    settings=self._running,
-                    on_status=observe,
-                    on_message=self._terminal.print_line,
-                )
-            except KeyboardInterrupt as error:
-                if not isinstance(error.__cause__, DrainerError):
-                    raise
-                summary = error.__cause__.summary
-        show_summary(self._terminal, summary)
-        return summary
-
-    def _verify(self, first: Summary, last: Summary) -> list[str]:
-        """Ensure that nothing was lost, and return the checks, a sentence for each.
+    def _verified(self) -> list[str]:
+        """Compare the service's account with the backlog, and return a sentence for each check.
 
         Raises DrainerError when one of them failed.
         """
-        ensure_all(examine(self._cluster, self._file.load()))
-        index = Reindex.index
-        # A document's last update in the backlog has its newest version, so later ones replace
-        # earlier ones here.
-        newest = {sub.key: sub.payload for _, subs in self._split() for sub in subs}
+        # A document's last update in the backlog has its newest version.
+        newest = {
+            update["id"]: update["version"]
+            for value in values(self._messages)
+            for update in orjson.loads(value)["updates"]
+        }
+        found = self._account()
         checks = [
-            ("the first run reported its interruption", first.exit_code == EXIT_INTERRUPTED),
-            ("the account adds up", first.conserved and last.conserved),
-            (f"{last.messages.done:,} messages are done", last.messages.done == self._messages),
-            (
-                f"{index.updates:,} updates were made, none of them twice",
-                index.updates == self._updates == last.sub_messages.done,
-            ),
-            (f"all {len(newest):,} documents have their newest version", index.versions == newest),
-            ("no document was updated out of order", index.out_of_order == 0),
-            ("no document was updated twice at once", index.overlapping == 0),
+            (f"all {count(self._updates)} updates were made", found["updates"] == self._updates),
+            (f"all {len(newest):,} documents are up to date", found["versions"] == newest),
+            ("no document was updated out of order", found["out_of_order"] == 0),
+            ("no document was updated twice at once", found["overlapping"] == 0),
         ]
         for sentence, is_true in checks:
             if not is_true:
                 raise DrainerError(f"the demo failed: this is not true: {sentence}")
-        return [sentence for sentence, _ in checks]
+        repeats = (
+            f"{found['repeats']} calls came twice: those in flight at kill -9, and those of about"
+            " the last 50ms before it; the service knew them by their ids"
+        )
+        return [*(sentence for sentence, _ in checks), repeats]
 
-    def _split(self) -> Iterator[tuple[Message, Sequence[SubMessage]]]:
-        origin = Origin(self._topic, "", 0)
-        for offset, value in enumerate(values(self._messages)):
-            message = Message(origin, offset, CUSTOMER, value)
-            yield message, list(Reindex().split(message))
+    def _show_next(self, *handling: str) -> None:
+        """Print commands to try next. Each can be copied as it is."""
+        plan = f"{self._topic}.{self._own_group}.plan.json"
+        what = (*self._what(self._own_group), "--from", "earliest")
+        self._title("Try next: Kafka and the service keep running")
+        for line in (
+            f"export DRAINER_BOOTSTRAP_SERVER={self._servers}",
+            join(["drainer", "inspect", *what]),
+            join(["drainer", "run", *what, *handling]),
+            "drainer ps  # in a second terminal; stop the drain with Ctrl-C, or kill -9 its pid",
+            join(["drainer", "resume", plan, *handling]),
+            join(["drainer", "plan", "history", plan]),
+            f"{down_command(self._sandbox)}  # stops Kafka and the service, and removes their data",
+        ):
+            self._terminal.print_line(f"  {line}")

@@ -32,7 +32,7 @@ from drainer.kafka.settings import ClientSettings
 ANSWER_S = 2.0  # How much longer to wait than the request's own timeout.
 START_S = 5.0  # How much longer to wait if the child has to start first.
 
-Operation = Literal["describe", "list", "pending", "delete"]
+Operation = Literal["describe", "list", "pending"]
 
 
 class CoordinatorProcess:
@@ -56,7 +56,6 @@ class CoordinatorProcess:
           takes a topic and its partitions. It returns pairs of a partition and its committed
           offset, which is negative if there is none, and a list of the partitions for which a
           transaction is about to commit.
-        - ``delete`` removes an empty group.
         """
         with self._busy:
             try:
@@ -147,9 +146,6 @@ def _serve() -> None:
 
 
 def _serve_one(admin: Any, what: Operation, group: str, timeout_s: float, *more: Any) -> Any:
-    if what == "delete":
-        admin.delete_consumer_groups([group], request_timeout=timeout_s)[group].result()
-        return {}
     if what == "list":
         # list_consumer_groups() leaves out streams groups and share groups. Only this older
         # function, which is deprecated, lists groups of all kinds.

@@ -303,15 +303,6 @@ class Groups(Connection):
 
         self.request(f"commit for group {group}", attempt, timeout_s)
 
-    def delete_group(self, name: str) -> None:
-        """Remove an empty group. Nothing happens when it does not exist."""
-        self.find(
-            f"remove group {name}",
-            partial(self._coordinator.request, "delete", name),
-            {KafkaError.GROUP_ID_NOT_FOUND},
-            needs=("DELETE", f"group {name}"),
-        )
-
     def _no_commit(self, group: str, topic: str, answer: KafkaError) -> Refused:
         code, text = answer.code(), answer.str()
         if code in RETRIABLE:

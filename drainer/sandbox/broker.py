@@ -20,6 +20,7 @@ from drainer.sandbox.ports import HOST, BrokerPorts, answers
 START_TIMEOUT_S = 90.0  # A start takes two seconds on an idle laptop, but far more on a busy one.
 FORMAT_TIMEOUT_S = 60.0
 PROBE_EVERY_S = 0.05
+REPORT_EVERY_S = 4.0
 TAIL_LINES = 15
 HEAP_MIB = 512
 
@@ -110,12 +111,16 @@ class Broker:
         Raises SandboxRefused when the broker ends instead, or when it does not answer in time. In
         the second case it still runs.
         """
-        until_s = time.monotonic() + timeout_s
+        begun_s = time.monotonic()
+        until_s, report_s = begun_s + timeout_s, begun_s + REPORT_EVERY_S
         while not answers(self.ports.client):
             if not self.running:
                 raise self._refused("the broker ended while starting")
             if time.monotonic() > until_s:
                 raise self._refused(f"the broker gave no answer in {timeout_s:g} s")
+            if time.monotonic() > report_s:
+                self._print_line(f"Kafka is still starting ({report_s - begun_s:.0f}s)")
+                report_s += REPORT_EVERY_S
             time.sleep(PROBE_EVERY_S)
         self._print_line(f"Kafka {KAFKA_VERSION} answers on {self.bootstrap_servers}")
 

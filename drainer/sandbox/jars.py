@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from drainer.host.java import find_java
 from drainer.host.process import bound_to_parent
 
 KAFKA_VERSION = "4.2.0"
-FETCH_TIMEOUT_S = 900
+FETCH_TIMEOUT_S, REPORT_EVERY_S = 900, 4
 
 # Kafka comes with an slf4j without a binding, which logs nothing. PySpark's slf4j and log4j have
 # one and are newer. Each may be on the class path only once, so Kafka's own are left out.
@@ -140,7 +141,7 @@ def _fetch(cache: Path, print_line: Callable[[str], None]) -> None:
             *("-confs", "default", "-types", "jar", "bundle"),
         ]
         print_line(f"fetching Kafka {KAFKA_VERSION} into {cache} (once; 43 MB, half a minute)")
-        exit_code = _run(command, log)
+        exit_code = _run(command, log, Path(part), print_line)
         jars = _listed(whole)
         if exit_code != 0 or not jars:
             raise _fetch_refused(log)
@@ -155,22 +156,27 @@ def _fetch(cache: Path, print_line: Callable[[str], None]) -> None:
     print_line(f"fetched Kafka {KAFKA_VERSION}: {len(jars)} jars")
 
 
-def _run(command: list[str], log: Path) -> int:
+def _run(command: list[str], log: Path, folder: Path, print_line: Callable[[str], None]) -> int:
+    with log.open("wb") as output:
+        fetching = subprocess.Popen(
+            bound_to_parent(command),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
     try:
-        with log.open("wb") as output:
-            return subprocess.run(
-                bound_to_parent(command),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                timeout=FETCH_TIMEOUT_S,
-                check=False,
-            ).returncode
-    except subprocess.TimeoutExpired:
-        raise SandboxRefused(
-            f"Kafka's jars did not arrive within {FETCH_TIMEOUT_S} s; Ivy's output is in {log}",
-            hint="Check the network, then try again.",
-        ) from None
+        for _ in range(FETCH_TIMEOUT_S // REPORT_EVERY_S):
+            with suppress(subprocess.TimeoutExpired):
+                return fetching.wait(REPORT_EVERY_S)
+            there = sum(file.stat().st_size for file in folder.glob("ivy/**/*.jar*"))
+            print_line(f"fetching Kafka: {there / 1e6:.0f} MB are there")
+    finally:
+        fetching.kill()
+        fetching.wait()
+    raise SandboxRefused(
+        f"Kafka's jars did not arrive within {FETCH_TIMEOUT_S} s; Ivy's output is in {log}",
+        hint="Check the network, then try again.",
+    )
 
 
 def _fetch_refused(log: Path) -> SandboxRefused:

@@ -29,9 +29,9 @@ FOLDER_VARIABLE = "DRAINER_SANDBOX"
 STATE_FILE = "sandbox.json"
 FORMAT = "drainer-sandbox/5"
 STOP_TIMEOUT_S = 10.0
-# The files that drainer, Kafka, and a Java that crashed leave in the folder.
+# The files that drainer, its demo, Kafka, and a Java that crashed leave in the folder.
 OURS = re.compile(
-    r"sandbox\.json|server\.properties|data|tmp|registry(\.log)?|broker\.(out|log(\.\d+)?)"
+    r"sandbox\.json|demo\.(url|log)|server\.properties|data|tmp|registry(\.log)?|broker\.(out|log(\.\d+)?)"
     r"|(hs_err|replay)_pid\d+\.log|\.drainer-.*\.new"
 )
 

@@ -17,7 +17,7 @@ from typing import Self
 from drainer.demo.fill import fill
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
-from scenarios.brokers import delete_topic
+from scenarios.brokers import delete_group, delete_topic
 from scenarios.side_by_side.workloads import Workload
 
 HANDLER = Path(__file__).with_name("handler.py")
@@ -160,8 +160,7 @@ class Backlog:
                     process.ends()
             backlog.trace.unlink(missing_ok=True)
             delete_topic(settings, backlog.topic)
-            with Cluster.connect(settings) as cluster:
-                cluster.delete_group(backlog.group)
+            delete_group(settings, backlog.group)
 
     @property
     def sub_messages(self) -> int:

@@ -26,9 +26,8 @@ import orjson
 
 from drainer import sandbox
 from drainer.demo.fill import create_topic, fill
-from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
-from scenarios.brokers import delete_topic
+from scenarios.brokers import delete_group, delete_topic
 
 HANDLERS = Path(__file__).with_name("handlers.py")
 SEED = 1
@@ -194,9 +193,8 @@ class Bench:
         return topic
 
     def close(self) -> None:
-        with Cluster.connect(self._settings) as cluster:
-            for group in self._groups:
-                cluster.delete_group(group)
+        for group in self._groups:
+            delete_group(self._settings, group)
         for topic in self._topics.values():
             delete_topic(self._settings, topic)
 

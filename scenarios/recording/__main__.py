@@ -26,7 +26,7 @@ from pyte import Screen, Stream
 from drainer.demo.fill import create_topic, fill
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
-from scenarios.brokers import delete_topic
+from scenarios.brokers import delete_group, delete_topic
 from scenarios.recording.film import Shot, rows_of, rule, svg
 
 COLUMNS, UPPER_LINES, LOWER_LINES = 100, 26, 5
@@ -196,8 +196,7 @@ def main() -> None:
         given.out.write_text(svg(shots, COLUMNS, TITLE), encoding="utf-8")
     finally:
         delete_topic(settings, TOPIC)
-        with Cluster.connect(settings) as cluster:
-            cluster.delete_group(GROUP)
+        delete_group(settings, GROUP)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,8 @@ from pathlib import Path
 
 from drainer import sandbox
 from drainer.demo.fill import create_topic, fill
-from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
-from scenarios.brokers import delete_topic
+from scenarios.brokers import delete_group, delete_topic
 from scenarios.side_by_side.chart import draw
 from scenarios.side_by_side.measure import (
     DRAINER,
@@ -100,9 +99,8 @@ class Bench:
         return found
 
     def close(self) -> None:
-        with Cluster.connect(self.settings) as cluster:
-            for group in self._groups:
-                cluster.delete_group(group)
+        for group in self._groups:
+            delete_group(self.settings, group)
         for topic in self._topics.values():
             delete_topic(self.settings, topic)
 

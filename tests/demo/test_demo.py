@@ -1,47 +1,131 @@
-"""The demo plays from start to finish, prints what it found, and leaves nothing behind."""
+"""The demo plays from start to finish on a sandbox of its own, and its last commands work."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import asyncio
+import os
+import shlex
+import signal
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from drainer.kafka.cluster import Cluster
+from command.terminal import TerminalSession
+from docs.reader import is_open
+from drainer import sandbox
+from drainer.demo.service import Index, Service
 from kafka.topic import eventually
 
-SMALL = ("--messages", "60", "--concurrency", "1000")  # three rounds of updates
+SMALL = ("demo", "--messages", "800")
+SILENCE_S = 10.0  # On an idle machine it is below 5 s.
+URL = "url=http://127.0.0.1:"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, kafka_installed: None) -> Iterator[Path]:
+    """The folder of a sandbox, which is down afterwards."""
+    folder = tmp_path / "sandbox"
+    yield folder
+    sandbox.down(folder)
+
+
+@pytest.fixture
+def env(folder: Path) -> dict[str, str]:
+    known = {name: text for name, text in os.environ.items() if not name.startswith("DRAINER")}
+    return known | {"DRAINER_SANDBOX": str(folder)}
+
+
+def watched(session: TerminalSession) -> tuple[str, float]:
+    """What a command printed until its end, and its longest silence in seconds."""
+    last_s, length, longest_s = time.monotonic(), 0, 0.0
+
+    def looks() -> bool:
+        nonlocal last_s, length, longest_s
+        if len(session.seen) > length:
+            longest_s = max(longest_s, time.monotonic() - last_s)
+            last_s, length = time.monotonic(), len(session.seen)
+        return "drainer sandbox down" in session.seen.rpartition("Try next")[2]
+
+    session.until(looks, "it shows what to try next")
+    return session.ends(0), longest_s
 
 
 @pytest.mark.long
-def test_the_demo_is_interrupted_resumed_and_verified(cluster: Cluster, tmp_path: Path) -> None:
-    words = ("demo", "-b", cluster.settings.bootstrap_servers, *SMALL)
-
-    done = subprocess.run(
-        [sys.executable, "-m", "drainer", *words],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-    assert done.returncode == 0, done.stderr
-    for part in (
-        "60 messages, one key, 3,000 updates",
-        "partition order",
-        "key order",
-        "sub-key order",
+def test_the_demo_is_stopped_killed_and_verified_and_leaves_what_to_try(
+    folder: Path, env: dict[str, str], tmp_path: Path
+) -> None:
+    with TerminalSession([*SMALL], tmp_path, env) as session:
+        seen, silence_s = watched(session)
+    assert silence_s < SILENCE_S
+    parts = (
+        "800 messages, one key, 16,000 updates of 20ms each: 5m 20s one after the other",
+        "$ drainer estimate --topic demo",
+        "$ drainer run --topic demo",
         "Stopped on request; no data lost",
-        "✓ Drained: 60 messages, 3,000 sub-messages",
-        "none of them twice",
-        "no document was updated out of order",
-        "drainer, measured",
-    ):
-        assert part in done.stdout + done.stderr
-    assert not [*tmp_path.iterdir()]
-    eventually(
-        lambda: not any(name.startswith("drainer-demo") for name in cluster.topic_names()),
-        "the demo's topic is gone",
+        "$ drainer resume demo.indexer.plan.json",
+        "Killed",
+        "✓ Drained: 800 messages, 16,000 sub-messages",
+        "$ drainer plan verify demo.indexer.plan.json",
+        "✓ all 16,000 updates were made",
+        "✓ no document was updated out of order",
+        "calls came twice",
+        "Try next",
     )
+    at = [seen.index(part) for part in parts]
+    assert at == sorted(at)
+    assert [path.name for path in tmp_path.iterdir()] == ["sandbox"], "its plan is gone"
+
+    lines = [line.strip() for line in seen[at[-1] :].splitlines()[1:] if line.strip()]
+    variable, *commands, down = [shlex.split(line, comments=True) for line in lines]
+    env |= [variable[1].split("=")]
+    (url,) = {word for words in commands for word in words if word.startswith(URL)}
+    port = int(url.removeprefix(URL).partition("/")[0])
+    for words in commands:
+        assert words[0] == "drainer"
+        with TerminalSession(words[1:], tmp_path, env) as session:
+            if words[1] == "run":
+                session.shows("[y/N] ")
+                session.types("y\n")
+                session.shows("% ")
+                session.signal(signal.SIGKILL)
+                session.ended()
+            else:
+                session.answers("[y/N] ", [])
+                assert session.code in (0, None), session.seen
+                session.ends(0)
+    assert is_open(port)
+    del env["DRAINER_SANDBOX"]  # The command names the folder.
+    with TerminalSession(down[1:], tmp_path, env) as session:
+        session.ends(0)
+    assert not folder.exists()
+    eventually(lambda: not is_open(port), "the service has ended")
+
+
+@pytest.mark.long
+def test_demos_share_a_service_which_ends_with_its_file(tmp_path: Path) -> None:
+    first, second = Service(tmp_path), Service(tmp_path)
+    assert first.url == second.url
+    assert second.account("demo")["updates"] == 0
+    (tmp_path / "demo.url").unlink()
+    eventually(lambda: not is_open(port_of(first)), "it has ended")
+
+
+def port_of(service: Service) -> int:
+    return int(service.url.removeprefix(URL.removeprefix("url=")).partition("/")[0])
+
+
+def test_the_service_counts_each_update_once_and_what_breaks_an_order() -> None:
+    index = Index()
+
+    async def update(*calls: tuple[str, int]) -> None:
+        await asyncio.gather(*(index.update(id, "a", version) for id, version in calls))
+
+    for call in (("1", 1), ("2", 2), ("1", 1)):
+        asyncio.run(update(call))
+    assert (index.versions, index.repeats, index.out_of_order) == ({"a": 2}, 1, 0)
+    asyncio.run(update(("3", 0)))
+    assert (index.out_of_order, index.overlapping) == (1, 0)
+    asyncio.run(update(("4", 4), ("5", 5)))
+    assert index.overlapping == 1

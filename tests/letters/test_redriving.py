@@ -26,7 +26,7 @@ from drainer.operations.start import Prepared, Request
 from drainer.store.plan_file import PlanFile
 from kafka.sender import write_letters
 from kafka.topic import Topic, await_coordinators, eventually
-from scenarios.brokers import Broker
+from scenarios.brokers import Broker, delete_group
 
 DEAD_AGAIN = FailureSettings(on_failure=OnFailure.DEAD_LETTER)
 HANDLER = """
@@ -225,7 +225,8 @@ def test_with_another_plan_a_redrive_leaves_out_what_earlier_ones_finished(
     assert redrives.redrive() == [1, 4]
     assert redrives.committed == redrives.end - 1  # the last receipt
     assert redrives.prepared(plan="fourth.json").action.offsets == 0
-    redrives.cluster.delete_group(default_group(redrives.topic.name))  # as brokers do after days
+    # As brokers do after days.
+    delete_group(redrives.cluster.settings, default_group(redrives.topic.name))
     redrives.die(5)
     assert redrives.redrive(plan="fifth.json") == [5]
 
