@@ -112,7 +112,7 @@ class Demo:
         self._show_next(*handling, *at_once)
 
     def _what(self, group: str) -> tuple[str, ...]:
-        split = ("--split", "updates", "--split-key", "id")
+        split = ("--split", "updates", "--key", "payload.id")
         return ("--topic", self._topic, "--group", group, *split)
 
     def _title(self, text: str) -> None:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from struct import iter_unpack
 from zlib import crc32
 
-# Returns the partition of a key, of so many partitions. A record without a key counts as one with
-# an empty key: clients may put such records anywhere, but their lane has an order to keep.
+# Returns the partition of a key, of so many partitions.
 Partitioner = Callable[[bytes, int], int]
 
 _FACTOR, _SEED, _LOW = 0x5BD1E995, 0x9747B28C, 0xFFFFFFFF

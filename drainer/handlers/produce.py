@@ -144,11 +144,17 @@ class Produce(Handler):
         await writer.write(
             message.value if whole else as_value(sub.content),
             key,
-            partition=self._partition_of(key or b"", self._partitions),
+            partition=self._place(sub, key),
             headers=(*headers, ("drainer.topic", message.topic.encode())),
             id=sub.id,
             timestamp=message.timestamp if self._timestamps else None,
         )
+
+    def _place(self, sub: SubMessage, key: bytes | None) -> int:
+        if key is None and sub.keys is None:
+            # It has a lane of its own, so its record may be anywhere, but a repeat goes there, too.
+            return (sub.message.offset + sub.index) % self._partitions
+        return self._partition_of(key or b"", self._partitions)
 
     def close(self) -> None:
         if self._writer is not None:

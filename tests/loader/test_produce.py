@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections import Counter
@@ -131,6 +132,36 @@ def test_the_plan_keeps_the_partitions_that_a_drain_began_with() -> None:
     assert warning.startswith("wide has 8 partitions, but this drain writes to the first 3")
     with pytest.raises(UsageError, match="over 8 partitions, but wide has 3"):
         looked(3, partitions="8")
+
+
+class Places:
+    """A writer that keeps the partition of each record."""
+
+    topic, partitions = "wide", 5
+
+    def __init__(self) -> None:
+        self.found: list[int] = []
+
+    async def write(self, value: Any, key: Any = None, *, partition: int = -1, **_: Any) -> None:
+        self.found.append(partition)
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("keys", "places"), [(None, [3, 4, 0, 1]), ((None,), [by_murmur2(b"", 5)] * 4)]
+)
+def test_records_without_a_key_are_spread_unless_their_order_is_kept(
+    keys: tuple[None] | None, places: list[int]
+) -> None:
+    writer, handler = Places(), Produce()
+    handler.configure({"topic": "wide"})
+    handler.open(Context("orders", "g", "drain", 1, write_to=lambda _: writer))
+    for offset in range(3, 7):
+        sub = SubMessage(None, b"value", keys=keys)
+        sub.message, sub.index = Message(Origin("orders", "id", 0), offset, None, b"value"), 0
+        asyncio.run(handler.handle(sub))
+    assert writer.found == places
 
 
 KEYS = [f"doc-{number}".encode() for number in range(20_000)]
