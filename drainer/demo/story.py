@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import count as count_from
 from pathlib import Path
 from shlex import join
+from textwrap import wrap
 from typing import Any
 
 import orjson
@@ -124,7 +125,7 @@ class Demo:
 
         Raises DrainerError when the command does not end as it should.
         """
-        self._terminal.print_line(f"$ {join(['drainer', *words])}")
+        self._show_command("$ ", join(["drainer", *words]))
         own = {name: text for name, text in os.environ.items() if not name.startswith("DRAINER")}
         # No profile of the user changes these commands.
         own |= {"DRAINER_BOOTSTRAP_SERVER": self._servers, "XDG_CONFIG_HOME": str(self._folder)}
@@ -191,9 +192,19 @@ class Demo:
             f"export DRAINER_BOOTSTRAP_SERVER={self._servers}",
             join(["drainer", "inspect", *what]),
             join(["drainer", "run", *what, *handling]),
-            "drainer ps  # in a second terminal; stop the drain with Ctrl-C, or kill -9 its pid",
+            "# in a second terminal; then stop it with Ctrl-C, or kill -9 its pid:",
+            "drainer ps",
             join(["drainer", "resume", plan, *handling]),
             join(["drainer", "plan", "history", plan]),
-            f"{down_command(self._sandbox)}  # stops Kafka and the service, and removes their data",
+            "# stops Kafka and the service, and removes their data:",
+            down_command(self._sandbox),
         ):
-            self._terminal.print_line(f"  {line}")
+            self._show_command("  ", line)
+
+    def _show_command(self, prompt: str, text: str) -> None:
+        """Print a command. If it is longer than a line, it can be copied all the same."""
+        width = max(self._terminal.console.width - 8, 40)
+        lines = wrap(text, width, break_long_words=False, break_on_hyphens=False)
+        for number, line in enumerate(lines):
+            begin, end = "      " if number else prompt, "" if line is lines[-1] else " \\"
+            self._terminal.print_line(begin + line + end)

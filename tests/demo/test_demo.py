@@ -77,8 +77,9 @@ def test_the_demo_is_stopped_killed_and_verified_and_leaves_what_to_try(
     assert at == sorted(at)
     assert [path.name for path in tmp_path.iterdir()] == ["sandbox"], "its plan is gone"
 
-    lines = [line.strip() for line in seen[at[-1] :].splitlines()[1:] if line.strip()]
-    variable, *commands, down = [shlex.split(line, comments=True) for line in lines]
+    lines = seen[at[-1] :].replace(" \\\r\n", " ").splitlines()[1:]
+    typed = [shlex.split(line, comments=True) for line in lines]
+    variable, *commands, down = filter(None, typed)
     env |= [variable[1].split("=")]
     (url,) = {word for words in commands for word in words if word.startswith(URL)}
     port = int(url.removeprefix(URL).partition("/")[0])
