@@ -25,21 +25,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PROGRAMS = {
-    "Control": "engine.control",
-    "DrainerError": "errors",
-    "FailureSettings": "model.settings",
-    "LocalSettings": "model.settings",
-    "OnFailure": "model.settings",
-    "PayloadSettings": "model.terms",
-    "Preview": "engine.preview",
-    "Status": "model.status",
-    "Summary": "model.status",
-    "drain": "api",
-    "drain_async": "api",
-    "estimate": "insight.api",
-    "inspect": "insight.api",
-    "resume": "api",
-    "resume_async": "api",
+    "api": ("drain", "drain_async", "resume", "resume_async"),
+    "engine.control": ("Control",),
+    "engine.preview": ("Preview",),
+    "errors": ("DrainerError",),
+    "insight.api": ("estimate", "inspect"),
+    "model.settings": ("FailureSettings", "LocalSettings", "OnFailure"),
+    "model.status": ("Status", "Summary"),
+    "model.terms": ("PayloadSettings",),
 }
 
 __all__ = [
@@ -72,7 +65,12 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
-    if name not in _PROGRAMS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_PROGRAMS[name]}"), name)
+    for module, names in _PROGRAMS.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

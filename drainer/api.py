@@ -2,7 +2,8 @@
 
 Errors are those of ``drainer.errors``, with the hint as a note. In the main thread, Ctrl-C or
 SIGTERM stops a drain safely, and a second signal stops it at once. In other threads, drainer
-installs no signal handlers.
+installs no signal handlers. If the caller's thread runs an event loop, as in a notebook, the drain
+gets a thread of its own, and signals work as before.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def drain(
         on_preview: called with what the drain is going to do, before it touches anything. If it
             raises an exception, the drain does not begin.
         on_status: called twice a second, and at the end of each pass, in the thread that drains. An
-            exception in it stops the drain safely, and is raised here.
+            exception in it stops the drain safely, and is raised here. ``print`` will do.
         on_message: called with each warning, a line of text, in the thread that drains.
         control: to pause, change or stop the drain from another thread; a new one per drain.
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from drainer.handler import Context
 from drainer.handlers.produce import as_value
+from drainer.host.calls import has_running_loop, in_a_thread
 from drainer.loading.extensions import without_prefix
 from drainer.loading.loader import NO_EXTRAS, LoadedHandler, load_handler
 from drainer.message import Message, Origin, SubMessage
@@ -130,14 +131,13 @@ class Subject:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end. Raises RuntimeError if an event loop is already running."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    """Run a coroutine to its end, in another thread if an event loop runs in this one."""
+
+    def call() -> T:
         with asyncio.Runner() as runner:
             return runner.run(work)
-    work.close()
-    raise RuntimeError("an event loop is already running: call this from a plain `def test_...`")
+
+    return in_a_thread(call).result() if has_running_loop() else call()
 
 
 def _name_of(source: Any) -> str:

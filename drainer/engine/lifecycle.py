@@ -68,7 +68,7 @@ class Lifecycle:
         """
         loop, end = asyncio.get_running_loop(), self._ending.end
         with self._runtime.stop_signals(loop, self._signalled, self._context.give_up):
-            self._ending.takes_signals = True
+            self._ending.on_signal = self._signalled
             self.apply_pause()  # It may have been paused in an earlier pass.
             await self._work.start()
             self._control.begin()

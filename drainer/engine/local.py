@@ -18,6 +18,7 @@ from drainer.engine.ports import DrainContext, Ports
 from drainer.engine.watchdog import Watchdog
 from drainer.errors import HandleFailed
 from drainer.handler import Context
+from drainer.host.calls import has_running_loop, in_a_thread
 from drainer.model.option import Concurrency
 from drainer.model.status import Summary
 from drainer.text.mask import describe
@@ -49,30 +50,41 @@ class LocalDrain:
         Raises Refused if the handler can't be opened, and the errors of ``Lifecycle.run``.
         """
         runtime = self._context.runtime
-        with runtime.interpreter(), event_loop(runtime.new_event_loop) as loop:
-            return self.run_on(loop)
+        loop = runtime.new_event_loop()
+
+        def drain() -> Summary:
+            with event_loop(lambda: loop):
+                return self.run_on(loop)
+
+        with runtime.interpreter():
+            if not has_running_loop():
+                return drain()
+            # Only the main thread gets signals, and it will wait for the thread that drains.
+            with runtime.stop_signals(loop, self._on_signal, self._context.give_up):
+                return in_a_thread(drain).result()
 
     def run_on(self, loop: asyncio.AbstractEventLoop) -> Summary:
         """Drain on an event loop that the caller uses again afterwards."""
         main = loop.create_task(self.run_here())
-        while True:
+        main.add_done_callback(lambda _: loop.stop())
+        while not main.done():
             try:
-                return loop.run_until_complete(main)
+                loop.run_forever()
             except (SystemExit, KeyboardInterrupt) as error:
-                pressed = isinstance(error, KeyboardInterrupt) and not self._ending.takes_signals
+                pressed = isinstance(error, KeyboardInterrupt) and self._ending.on_signal is None
                 if main.done() or pressed:
                     raise
                 # asyncio raises these here if any task raises them. The drain itself goes on.
                 self._on_loop_exception(loop, {"exception": error, "task": main})
-            except RuntimeError:
-                if main.done() or loop.is_closed():
-                    raise
-                self._ending.end(
-                    HandleFailed(
-                        "the handler stopped drainer's event loop with loop.stop()",
-                        hint="Remove that call. To halt the drain, raise drainer.Fatal.",
+            else:
+                if not main.done():
+                    self._ending.end(
+                        HandleFailed(
+                            "the handler stopped drainer's event loop with loop.stop()",
+                            hint="Remove that call. To halt the drain, raise drainer.Fatal.",
+                        )
                     )
-                )
+        return main.result()
 
     async def run_here(self) -> Summary:
         """Drain on the running event loop, and replace its exception handler."""
@@ -109,6 +121,11 @@ class LocalDrain:
             ),
             context.runtime.blocking_call,
         )
+
+    def _on_signal(self, name: str) -> None:
+        if self._ending.on_signal is None:  # Without another loop, Python would raise this itself.
+            raise KeyboardInterrupt(f"interrupted by {name}")
+        self._ending.on_signal(name)
 
     def _on_loop_exception(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         # The loop reports an exception of a callback, or of a task that nobody awaits. If the

@@ -46,15 +46,15 @@ class Ending:
         has_come: whether the drain is ending.
         cause: why it ends; None if everything is done.
         forced: set once a person does not want to wait any longer.
-        takes_signals: whether signals come as requests to stop. Before that, Ctrl-C raises
-            KeyboardInterrupt.
+        on_signal: takes the name of a signal as a request to stop. While it is None, the handler is
+            being opened, and Ctrl-C raises KeyboardInterrupt.
     """
 
     def __init__(self) -> None:
         self.has_come = False
         self.cause: BaseException | None = None
         self.forced = asyncio.Event()
-        self.takes_signals = False
+        self.on_signal: Callable[[str], None] | None = None
         self._come = asyncio.Event()
         self._at_once: list[Callable[[], None]] = []
 

@@ -12,6 +12,7 @@ from drainer.model.codec import JsonRecord, builtins
 from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan, OpenTransaction
 from drainer.model.rate_cap import Cap
+from drainer.model.shown import Shown
 
 if TYPE_CHECKING:
     from drainer.core.batches import Batching
@@ -69,8 +70,10 @@ _OF_TERMS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
+class Preview(Shown):
     """Everything that a person should know before confirming. The drain begins with ``plan``."""
+
+    _page = "drainer.view.preview:preview_page"
 
     plan: OffsetPlan
     concurrency: Concurrency

@@ -7,6 +7,7 @@ import concurrent.futures
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
 from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
 from typing import Protocol, TypeVar, cast
 
@@ -50,6 +51,33 @@ def blocking_call(function: Callable[..., T], *args: object) -> asyncio.Future[T
     name = getattr(function, "__qualname__", "call")
     threading.Thread(target=call, name=f"blocking-{name}", daemon=True).start()
     return future
+
+
+def has_running_loop() -> bool:
+    """Return whether an event loop runs in this thread, as in a cell of a notebook.
+
+    A thread can run only one event loop at a time.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def in_a_thread(function: Callable[[], T]) -> concurrent.futures.Future[T]:
+    """Call a function in a thread of its own, with the context variables of this thread."""
+    answer, context = concurrent.futures.Future[T](), copy_context()
+
+    def call() -> None:
+        try:
+            answer.set_result(context.run(call_alone, function))
+        except BaseException as error:
+            answer.set_exception(error)
+
+    name = getattr(function, "__qualname__", "call")
+    threading.Thread(target=call, name=f"call-{name}", daemon=True).start()
+    return answer
 
 
 def ensure_done(result: object) -> None:

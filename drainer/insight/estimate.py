@@ -18,6 +18,7 @@ from drainer.model.deadline import DeadlineStatus
 from drainer.model.option import Concurrency
 from drainer.model.order import Order
 from drainer.model.settings import LocalSettings
+from drainer.model.shown import Shown
 from drainer.operations.start import Request
 from drainer.text.mask import key_repr, masking
 
@@ -65,7 +66,7 @@ class DeadlineVerdict(DeadlineStatus):
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(Shown):
     """The estimate of how long a drain will take.
 
     Attributes:
@@ -76,6 +77,7 @@ class Estimate:
         first: the passes of a drain with priority classes; None without priority classes.
     """
 
+    _page = "drainer.insight.cli.estimate:estimate_page"
     request: Request
     question: Question
     measured: Measured

@@ -35,6 +35,7 @@ from drainer.kafka.spans import Span, read_spans
 from drainer.loading.loader import LoadedHandler
 from drainer.model.codec import builtins
 from drainer.model.plan import OpenTransaction
+from drainer.model.shown import Shown
 from drainer.model.unhandled import RuleStatus
 
 # A sample is kept in memory, where each message takes half a KiB.
@@ -107,7 +108,7 @@ class ReadExtent:
 
 
 @dataclass(frozen=True, slots=True)
-class Inspection:
+class Inspection(Shown):
     """A backlog as it was found; nothing was handled or committed.
 
     Attributes:
@@ -122,6 +123,7 @@ class Inspection:
         open_transactions: the open transactions that keep records out of the backlog.
     """
 
+    _page = "drainer.insight.cli.inspect:inspection_page"
     topic: str
     topic_id: str
     cluster_id: str

@@ -21,6 +21,7 @@ from drainer.model.progress import Counts
 from drainer.model.ranges import Range
 from drainer.model.rate_cap import CapsStatus
 from drainer.model.settings import FailureSettings
+from drainer.model.shown import Shown
 from drainer.model.unhandled import RuleStatus
 from drainer.text.escape import command
 
@@ -334,8 +335,10 @@ class ControlStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class Status(Shown):
     """The state of a drain at one moment, in sections. ``plan`` is the place of its offset plan."""
+
+    _page = "drainer.view.live:status_page"
 
     topic: str
     group: str
@@ -456,8 +459,10 @@ CLASS_WAITS = "class-waits"
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Shown):
     """The end of a drain, with its last status and an account of everything that was read."""
+
+    _page = "drainer.view.summary:summary_page"
 
     last: Status
     status: str  # "done", "class-done", "class-waits", "empty", "interrupted", "halted", "failed"

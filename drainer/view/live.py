@@ -32,7 +32,7 @@ from drainer.model.status import PartitionStatus, Status
 from drainer.view import figures
 from drainer.view.layout import Pieces, pieces, plain, segments
 from drainer.view.limit import limit
-from drainer.view.page import Field, Tone
+from drainer.view.page import Field, Line, Page, Tone
 from drainer.view.status import (
     beside_verdict,
     causes,
@@ -355,6 +355,11 @@ def status_line(status: Status) -> str:
         committed.append(f"+{more} more")
     words.append(f"committed {' '.join(committed) or 'none'}")
     return "  ".join(words)
+
+
+def status_page(status: Status) -> Page:
+    """Make a page of one line, which a program prints."""
+    return Page(Line(status_line(status)), ())
 
 
 ProgressView = LineView | LiveView | NotebookView

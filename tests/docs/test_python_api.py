@@ -50,8 +50,10 @@ def test_the_examples_work_as_they_are_printed(
     begins = 'handler="my_handlers.py:Reindex",'
     names: dict[str, object] = {}
     exec(drained.replace(begins, f'{begins} from_="earliest",'), names)
-    assert capsys.readouterr().out.endswith("3 True\n")
+    assert "✓ Drained: 3 messages, 3 sub-messages\n" in capsys.readouterr().out
     exec(looked, names)
-    assert capsys.readouterr().out == "0 0.0\n"
+    numbers, shown = capsys.readouterr().out.splitlines()
+    assert numbers == "0 0.0"
+    assert shown.endswith(": nothing to drain: the backlog is empty")
     exec(stopped, names)
     assert capsys.readouterr().out == ""

@@ -1,7 +1,11 @@
-"""A program that drains, reports when it has begun, and what ended it: bootstrap, topic, plan."""
+"""A program that drains, reports when it has begun, and what ended it: bootstrap, topic, plan.
+
+It drains inside an event loop of its own, as a notebook does, if there is another argument.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 
@@ -15,7 +19,7 @@ class Slow(drainer.Handler):
 
 
 def main() -> None:
-    bootstrap, topic, plan = sys.argv[1:]
+    bootstrap, topic, plan = sys.argv[1:4]
     try:
         drainer.drain(
             topic=topic,
@@ -31,5 +35,9 @@ def main() -> None:
         print("KeyboardInterrupt", type(cause).__name__, cause.summary.status)
 
 
-if __name__ == "__main__":
+async def cell() -> None:
     main()
+
+
+if __name__ == "__main__":
+    asyncio.run(cell()) if sys.argv[4:] else main()

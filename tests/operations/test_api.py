@@ -38,6 +38,18 @@ class Broken(drainer.Handler):
         raise ValueError("no such document")
 
 
+class Nesting(drainer.Handler):
+    """Drains for another group when it is opened, on the event loop of its own drain."""
+
+    inner: dict[str, Any]
+    found: str
+
+    async def open(self, context: drainer.Context) -> None:
+        Nesting.found = drainer.drain(handler=Slow, **self.inner).status
+
+    async def handle(self, sub: drainer.SubMessage) -> None: ...
+
+
 @pytest.fixture
 def backlog(bootstrap: str, topic_name: str, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """Arguments of a drain of a new topic, whose messages are one lane."""
@@ -185,14 +197,15 @@ def test_cancelling_a_task_stops_its_drain_safely(backlog: dict[str, Any]) -> No
     assert len(Slow.handled) == len(set(Slow.handled)) == MESSAGES
 
 
+@pytest.mark.parametrize("where", [[], ["in a loop"]], ids=["", "in a loop"])
 @pytest.mark.parametrize(
     "later", [pytest.param([], marks=pytest.mark.long), [signal.SIGTERM]], ids=["", "and SIGTERM"]
 )
 def test_ctrl_c_stops_a_drain_safely_and_is_raised(
-    backlog: dict[str, Any], bootstrap: str, later: list[signal.Signals]
+    backlog: dict[str, Any], bootstrap: str, later: list[signal.Signals], where: list[str]
 ) -> None:
     program = subprocess.Popen(
-        [sys.executable, str(SCRIPT), bootstrap, backlog["topic"], str(backlog["plan"])],
+        [sys.executable, str(SCRIPT), bootstrap, backlog["topic"], str(backlog["plan"]), *where],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -206,9 +219,23 @@ def test_ctrl_c_stops_a_drain_safely_and_is_raised(
     assert done == MESSAGES
 
 
-def test_a_backlog_is_inspected_and_estimated(backlog: dict[str, Any]) -> None:
+def test_everything_works_inside_a_running_event_loop(backlog: dict[str, Any]) -> None:
+    """A cell of a notebook runs in the event loop of its kernel, and so does a web service."""
     where = {name: backlog[name] for name in ("topic", "group", "client", "from_")}
-    inspection = drainer.inspect(handler="count", **where)
-    assert sum(part.messages for part in inspection.partitions) == MESSAGES
-    estimate = drainer.estimate(handler="count", latency="100ms", **where)
-    assert 0.9 * MESSAGES * 0.1 < estimate.seconds < 1.5 * MESSAGES * 0.1 + 1
+
+    async def cell() -> None:
+        inspection = drainer.inspect(handler="count", **where)
+        assert sum(part.messages for part in inspection.partitions) == MESSAGES
+        estimate = drainer.estimate(handler="count", latency="100ms", **where)
+        assert 0.9 * MESSAGES * 0.1 < estimate.seconds < 1.5 * MESSAGES * 0.1 + 1
+        with pytest.raises(Halted, match="no such document"):
+            drainer.drain(handler=Broken, **backlog)
+        resumed = drainer.resume(backlog["plan"], client=backlog["client"], handler=Nesting)
+        assert (resumed.status, Nesting.found) == ("done", "done")
+
+    Nesting.inner = backlog | {
+        "group": f"{backlog['group']}-2",
+        "plan": backlog["plan"].parent / "2",
+    }
+    asyncio.run(cell())
+    assert len(Slow.handled) == MESSAGES

@@ -51,9 +51,8 @@ def test_a_handler_that_another_process_can_not_get_is_refused() -> None:
     assert "top level" in (refused.value.hint or "")
 
 
-def test_inside_of_an_event_loop_the_error_names_the_way_out() -> None:
+def test_a_check_can_be_called_inside_of_an_event_loop() -> None:
     async def inside() -> None:
         testing.check_split(handlers.Documents, SAMPLE)
 
-    with pytest.raises(RuntimeError, match="plain `def test_"):
-        asyncio.run(inside())
+    asyncio.run(inside())

@@ -1,0 +1,104 @@
+"""Results for programs: what ``print`` and a notebook show of them."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import drainer
+from builders import a_summary
+from drainer.model.status import Summary
+
+from .estimates import estimate
+from .test_hostile import FORGED, ensure_one_line_each, hostile
+from .test_inspect import inspection, partition
+from .test_screens import HALTED, REDRIVEN, RUNNING
+
+RESULTS: dict[str, Any] = {
+    "summary": HALTED,
+    "status": RUNNING,
+    "preview": REDRIVEN,
+    "inspection": inspection(partition(0), partition(1)),
+    "estimate": estimate(),
+}
+
+
+class Tags(HTMLParser):
+    """The tags of a page with their attributes, and the text between them."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.text = ""
+        self.rows: list[list[str]] = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {f"{name}={value}" for name, value in attrs if tag != "meter"}
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_data(self, data: str) -> None:
+        self.text += f"{data}\n"
+        if self.rows and self.rows[-1]:
+            self.rows[-1][-1] += data
+
+
+@pytest.mark.parametrize("result", RESULTS.values(), ids=RESULTS)
+def test_no_text_from_elsewhere_is_markup_in_a_notebook_or_forges_a_line(result: Any) -> None:
+    shown = hostile(result)
+    page = Tags(shown._repr_html_())
+    assert page.tags <= {"div", "p", "table", "thead", "tr", "th", "td", "meter"}
+    assert page.attributes <= {
+        "class=tex2jax_ignore mathjax_ignore",
+        "style=text-align: left",
+        "style=text-align: right",
+    }
+    for text in (page.text, str(shown)):
+        assert FORGED in text
+        ensure_one_line_each(text)
+
+
+def test_a_summary_is_printed_in_a_few_lines_and_its_repr_has_all_fields() -> None:
+    summary = a_summary()
+    lines = str(summary).splitlines()
+    assert lines[0].startswith("✓ Drained: 3,000,000 messages")
+    assert len(lines) <= 12
+    assert "Summary(last=Status(" in repr(summary)
+    assert "\x1b" not in str(HALTED)
+
+
+def test_a_summary_in_a_notebook_is_a_table() -> None:
+    rows = Tags(a_summary(20)._repr_html_()).rows
+    assert ["plan", "orders.reindexer.plan"] in rows
+    assert ["  messages", "3,000,000", "3,000,000", *"0000", "✓ adds up"] in rows
+    assert ["10", "1000", "9010", "9010", "9010", "✓"] in rows
+    assert "and 8 more" in Tags(a_summary(20)._repr_html_()).text
+
+
+def test_bars_are_drawn_in_a_notebook() -> None:
+    assert '<meter value="1.000">' in RESULTS["inspection"]._repr_html_()
+
+
+def test_a_terminal_of_ipython_shows_the_printed_form(capsys: pytest.CaptureFixture[str]) -> None:
+    a_summary()._repr_pretty_(SimpleNamespace(text=print), cycle=False)
+    assert capsys.readouterr().out == f"{a_summary()}\n"
+    assert "_repr_pretty_" in vars(Summary)  # IPython prefers a __repr__ that it finds before it.
+
+
+def test_a_status_is_printed_as_a_line_of_the_log() -> None:
+    (line,) = str(RUNNING).splitlines()
+    assert line.startswith("3m 20s  41.0%  eta ")
+
+
+def test_completion_finds_all_public_names() -> None:
+    assert set(drainer.__all__) <= set(dir(drainer))
+    assert drainer.Summary is Summary
