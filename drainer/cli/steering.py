@@ -28,7 +28,7 @@ from drainer.text import escape
 from drainer.view import figures
 from drainer.view.live import RunningLine, progress_view
 from drainer.view.page import Cell, Column, Field, Line, Page, Table, Tone, section
-from drainer.view.status import share_finished
+from drainer.view.status import held_back_words, share_finished
 from drainer.view.terminal import Terminal
 
 EVERY_S = 1.0  # `watch --all` asks all drains this often.
@@ -317,7 +317,7 @@ def running_page(found: Sequence[FoundDrain]) -> Page:
         head += f"; {len(commands)} in this folder can be resumed"
     return Page(
         Line(head),
-        (section("", table if found else None),),
+        (section("", map(_watermark, found)), section("", table if found else None)),
         ways_on=tuple(Field("resume", each) for each in commands),
     )
 
@@ -349,7 +349,7 @@ def found_as_json(found: FoundDrain) -> dict[str, Any]:
     }
 
 
-_OF_STATUS = ("eta_s", "rate_now", "in_flight", "concurrency", "paused", "trouble")
+_OF_STATUS = ("eta_s", "rate_now", "in_flight", "concurrency", "paused", "trouble", "held_back")
 
 
 def _row(found: FoundDrain) -> tuple[str | Cell, ...]:
@@ -366,6 +366,13 @@ def _row(found: FoundDrain) -> tuple[str | Cell, ...]:
         f"{datetime.fromisoformat(about.since).astimezone():%d %b %H:%M}",
         str(found.pid or "-"),
     )
+
+
+def _watermark(found: FoundDrain) -> Field | None:
+    """Name what holds the watermark of a drain back, if it stands."""
+    for first in () if found.status is None else found.status.limits.held_back[:1]:
+        return Field(_short(found.about.plan), f"watermark {held_back_words(first)}")
+    return None
 
 
 def _done(found: FoundDrain) -> str:

@@ -74,8 +74,13 @@ class DrainReport:
         found, status = decode(data, _Written), None
         if found.status is not None:
             status = Status.from_json(found.status)
-            hottest = [(mask_reported(text), waiting) for text, waiting in status.limits.hottest]
-            status = replace(status, limits=replace(status.limits, hottest=tuple(hottest)))
+            limits = status.limits
+            hottest = tuple((mask_reported(text), waiting) for text, waiting in limits.hottest)
+            held_back = tuple(
+                replace(each, key=each.key and mask_reported(each.key)) for each in limits.held_back
+            )
+            limits = replace(limits, hottest=hottest, held_back=held_back)
+            status = replace(status, limits=limits)
         return cls(found.about, status, found.age_s, found.ended)
 
 

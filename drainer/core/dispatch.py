@@ -7,7 +7,7 @@ sub-messages and finishes them, and reads from it what to write to the plan and 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import chain
 from operator import attrgetter
@@ -25,7 +25,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.progress import DONE, Counts, Outcome, Progress
 from drainer.model.settings import FailureSettings
 from drainer.model.status import Status
-from drainer.model.sub_messages import Payloads, identify_or_reject
+from drainer.model.sub_messages import Payloads, SubKeys, identify_or_reject
 from drainer.model.unhandled import Unhandled
 from drainer.policy.rules import RuleFilter
 
@@ -437,6 +437,29 @@ class Dispatcher:
     def watermarks(self) -> dict[int, int]:
         """The offset that is safe to commit, by partition."""
         return {number: ledger.watermark for number, ledger in self.ledgers.items()}
+
+    @property
+    def holders(self) -> dict[int, int]:
+        """The offsets of the messages that hold a watermark back, by number of the ledger."""
+        return {
+            number: ledger.watermark
+            for number, ledger in self.ledgers.items()
+            if ledger.first_pending is not None
+        }
+
+    def held_back(self, number: int) -> tuple[Hashable, int] | None:
+        """Return in which lane the message waits that holds the watermark of a ledger back.
+
+        The lane comes with the number of sub-messages before it there. Returns None if no lane is
+        known, as for a message that a later run handles. This takes time in proportion to the
+        lanes of the message, so it is called only while a watermark stands.
+        """
+        ledger = self.ledgers[number]
+        message, keys = ledger.first_pending, ledger.unfinished_keys
+        if self._lane_of is not None or keys is None:
+            return self.lanes.place_of(message, None)
+        each = (key if isinstance(key, SubKeys) else (key,) for key in keys)
+        return self.lanes.place_of(message, chain.from_iterable(each))
 
     def claims(self) -> Claims:
         """Return the claims for the plan: this progress, and other claims that add to it."""

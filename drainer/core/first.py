@@ -150,6 +150,11 @@ class PriorityDispatcher(Dispatcher):
     def watermarks(self) -> dict[int, int]:
         return {number: progress.watermark for number, progress in self._all.items()}
 
+    @property
+    def holders(self) -> dict[int, int]:
+        """Nothing, because no watermark moves while a class is drained."""
+        return {}
+
     def wants(self, message: Message) -> bool:
         """Return whether to read a message.
 

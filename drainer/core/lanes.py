@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from heapq import nlargest
 from typing import Any, cast
 
-from drainer.message import SubMessage
+from drainer.message import Message, SubMessage
 
 # The live view names only lanes in which at least this many sub-messages have waited at once.
 HOT_WAITING = 64
@@ -345,6 +345,29 @@ class Lanes:
         lanes = nlargest(most, self._hot, key=lambda lane: lane.waiting)
         return [(lane.key, lane.waiting) for lane in lanes if lane.waiting]
 
+    def place_of(
+        self, message: Message, keys: Iterable[Hashable] | None
+    ) -> tuple[Hashable, int] | None:
+        """Return the lane in which a message waits longest, and how many come before it there.
+
+        ``keys`` are the keys of its unfinished sub-messages. If they are not known, None stands for
+        all lanes, but a lane is found only while something of the message waits in it. Whatever
+        runs in a lane comes before what waits there. Returns None if no lane is found.
+        """
+        found: dict[Hashable, int] = {}
+        for key in dict.fromkeys(self._lanes if keys is None else keys):
+            lane = self._lanes.get(key)
+            if isinstance(lane, SubMessage):
+                if lane.message is message:
+                    found[key] = 0
+            elif lane is not None and not lane.parked:
+                waiting = _waiting_up_to(lane, message)
+                if waiting:
+                    found[key] = waiting - 1 + (lane.rank == NOT_READY)
+                elif keys is not None:
+                    found[key] = 0
+        return max(found.items(), key=lambda each: each[1], default=None)
+
     def _park(self, key: Hashable) -> Lane:
         lane = self._lanes.get(key)
         if type(lane) is not Lane:
@@ -453,3 +476,21 @@ class Lanes:
         del self._lanes[lane.key]
         if lane.hot:
             del self._hot[lane]
+
+
+def _waiting_up_to(lane: Lane, message: Message) -> int:
+    """Return the place of the last sub-message of a message that waits in a lane, from 1.
+
+    The message must be the first unfinished one of its partition. Returns 0 if nothing of it waits.
+    """
+    place, last = 0, 0
+    node: Any = lane.head
+    while node is not None:
+        place += 1
+        other = (node.entry.sub if type(node) is Slot else node).message
+        if other is message:
+            last = place
+        elif other.ledger is message.ledger:  # Nothing of the message is behind a later one.
+            break
+        node = node.next
+    return last

@@ -170,6 +170,18 @@ class Ledger:
         """The unfinished message with the lowest offset."""
         return self._pending[0] if self._pending else None
 
+    @property
+    def unfinished_keys(self) -> list[Hashable] | None:
+        """The sub-keys of the first pending message that are not finished.
+
+        None if only their checksum is known.
+        """
+        message = self._pending[0]
+        if isinstance(message.sub_keys, KeySums):
+            return None
+        done = 0 if message.part is None else message.part.bits | message.part.by_others
+        return [key for n, key in enumerate(message.sub_keys) if not done >> n & 1]
+
     def wants(self, offset: int) -> bool:
         """Return whether a fetched message must be delivered: it is new, and not finished."""
         return self.position <= offset < self.end and not (self.resumed and offset in self._earlier)

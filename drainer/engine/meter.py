@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from heapq import nlargest
 from itertools import accumulate
 from math import exp, log
 from random import Random
@@ -15,14 +16,17 @@ from typing import Any, NamedTuple
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.remainder import Remainder
+from drainer.model.claims import Stream
 from drainer.model.latency import PERCENTILES, Latency
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts
 from drainer.model.status import (
+    HELD_BACK_MOST,
     HOTTEST,
     NO_LOAD,
     AutoStatus,
     EngineStatus,
+    HeldBack,
     LimitStatus,
     Load,
     PartitionStatus,
@@ -43,6 +47,8 @@ ETA_WINDOW_S = 15.0
 # little of the pace.
 ETA_FROM_S = 2.0
 ETA_CALLS = 4  # The window is long enough for each worker to make this many calls.
+# A watermark stands if it has not moved for this long while others finish.
+STANDS_S = 5.0
 KEY_SHOWN = 80  # Characters of a sub-key in a status.
 MEAN_S = 0.5  # Calls in flight are averaged over the time between two statuses.
 
@@ -157,6 +163,8 @@ class MetricsSampler(ABC):
         self._finished_before = self.counts()[1].finished
         self._started = clock()
         self._moments: deque[_Moment] = deque()
+        # By partition or stream, the watermark and the time since which it has not moved.
+        self._marks: dict[int, tuple[int, float]] = {}
 
     @abstractmethod
     def counts(self) -> tuple[Counts, Counts]:
@@ -210,17 +218,34 @@ class MetricsSampler(ABC):
             engine_status=engine,
         )
 
-    def _measure(self, left: Remainder, running: int) -> None:
-        """Note the progress of the run, with ``running`` sub-messages in the handler."""
-        moments = self._moments
+    def _measure(self, left: Remainder, running: int, marks: Mapping[int, int]) -> None:
+        """Note the progress of the run, with ``running`` sub-messages in the handler.
+
+        ``marks`` are the watermarks by partition or stream. Those that nothing holds back may be
+        left out.
+        """
+        moments, before, now_s = self._moments, self._marks, self._clock()
+        self._marks = {
+            number: before[number] if before.get(number, (-1,))[0] == mark else (mark, now_s)
+            for number, mark in marks.items()
+        }
         if not running and [each.handled for each in moments] == [left.handled]:
             # No call has begun yet, and the time before the first call does not count for the pace.
             moments.clear()
-        now_s, window_s = self._clock(), self._window_s
+        window_s = self._window_s
         finished = self.counts()[1].finished
         moments.append(_Moment(now_s, finished, left.handled, left.offsets_read))
         while moments[0].at_s < now_s - window_s:
             moments.popleft()
+
+    @property
+    def _standing(self) -> dict[int, float]:
+        """How long each watermark has stood that stands, if others finish meanwhile."""
+        if not self._rates(WINDOW_S)[0]:
+            return {}
+        now_s = self._clock()
+        for_s = {number: now_s - since_s for number, (_, since_s) in self._marks.items()}
+        return {number: seconds for number, seconds in for_s.items() if seconds >= STANDS_S}
 
     @property
     def _window_s(self) -> float:
@@ -273,7 +298,7 @@ class LocalSampler(MetricsSampler):
         """
         self._latencies.look()
         self._spent.append((self._clock(), *self._processor()))
-        self._measure(self._dispatcher.remainder(), running)
+        self._measure(self._dispatcher.remainder(), running, self._dispatcher.holders)
 
     def sample(self, in_flight: int, busy: int) -> None:
         """Note how many sub-messages are in the handler, and how many workers are busy.
@@ -329,6 +354,7 @@ class LocalSampler(MetricsSampler):
                 hottest=tuple(
                     (short_key(key, KEY_SHOWN), waiting) for key, waiting in lanes.hottest(HOTTEST)
                 ),
+                held_back=self._held_back(),
                 buffered_bytes=self._dispatcher.pending_bytes,
                 buffer_bytes=self._buffer_bytes,
                 processor=self.load,
@@ -349,6 +375,19 @@ class LocalSampler(MetricsSampler):
             ),
             timing=TimingStatus(latency=self.overall(), latency_recent=self._latencies.recent()),
         )
+
+    def _held_back(self) -> tuple[HeldBack, ...]:
+        standing, found = self._standing, []
+        # Of several streams of a partition, the one that is least far holds the watermark back.
+        by_offset = sorted(standing, key=self._marks.__getitem__, reverse=True)
+        last = {Stream(number).partition: number for number in by_offset}
+        longest = nlargest(HELD_BACK_MOST, last.items(), key=lambda each: standing[each[1]])
+        for partition, number in longest:
+            lane = self._dispatcher.held_back(number)
+            key, before = (None, 0) if lane is None else (short_key(lane[0], KEY_SHOWN), lane[1])
+            offset, for_s = self._marks[number][0], standing[number]
+            found.append(HeldBack(partition, offset, key, before, for_s))
+        return tuple(found)
 
     def overall(self) -> Latency | None:
         return self._latencies.overall()

@@ -87,6 +87,10 @@ def _by_name(name: str, label: str, path: str, meaning: str) -> Metric[Status]:
     return Metric(f"drainer_{name}_total", "counter", meaning, rows, (label,))
 
 
+def _held_back(status: Status) -> Iterator[MetricRow]:
+    return (((str(each.partition),), each.for_s) for each in status.limits.held_back)
+
+
 def _deepest(status: Status) -> Iterator[MetricRow]:
     yield (), max((depth for _, depth in status.limits.hottest), default=0)
 
@@ -123,6 +127,13 @@ OF_STATUS = (
     _by_partition("position_offset", "position", "Everything below it is delivered."),
     _by_partition("watermark_offset", "watermark", "Every message below it is finished."),
     _by_partition("committed_offset", "committed", "The group's offset; absent if there is none."),
+    Metric(
+        "drainer_watermark_held_back_seconds",
+        "gauge",
+        "How long the watermark has stood while others finish; absent while it moves.",
+        _held_back,
+        ("partition",),
+    ),
     _by_partition("backlog_offsets", "left", "Offsets from the watermark to the end."),
     _counter("messages_read", "progress.messages.read", f"Messages {READ}"),
     _by_outcome("messages", "progress.messages", f"Messages {DONE}"),

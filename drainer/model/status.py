@@ -27,7 +27,7 @@ from drainer.text.escape import command
 
 ERRORS_MOST = 50
 DOUBLED_MOST = 20
-HOTTEST = 5
+HOTTEST = HELD_BACK_MOST = 5
 
 
 def least_of(times: Iterable[int | None]) -> int | None:
@@ -182,6 +182,33 @@ def _hottest(each: Iterable[tuple[tuple[str, int], ...]]) -> tuple[tuple[str, in
     return tuple(nlargest(HOTTEST, chain.from_iterable(each), key=lambda lane: lane[1]))
 
 
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """A message that holds the watermark of its partition back, while others finish.
+
+    Attributes:
+        key: the sub-key of its lane as a text, which is shortened and masked; None if no lane is
+            known, for example because a later run handles it.
+        before: how many sub-messages come before it in that lane.
+        for_s: how long the watermark has stood.
+    """
+
+    partition: Whole
+    offset: Whole
+    key: str | None
+    before: int
+    for_s: float
+
+
+def _least_offsets(each: Iterable[tuple[HeldBack, ...]]) -> tuple[HeldBack, ...]:
+    """Keep the message of each partition that holds the watermark back over all tasks."""
+    found: dict[int, HeldBack] = {}
+    for one in chain.from_iterable(each):
+        known = found.get(one.partition, one)
+        found[one.partition] = min(known, one, key=lambda held: (held.offset, -held.before))
+    return tuple(found.values())
+
+
 @runtime_checkable
 class EngineStatus(Protocol):
     """The section of a status that an engine adds. Views show it, and must escape its texts."""
@@ -263,6 +290,8 @@ class LimitStatus:
         lanes_ready: the number of lanes that only wait for a worker.
         hottest: the sub-keys of the longest lanes as texts, which are shortened and masked, each
             with the number of sub-messages that wait in its lane.
+        held_back: the messages that hold a watermark back, those with the longest time first. It
+            has partitions whose watermark stands while others finish, but only a few of them.
         processor: the load of this process, or on Spark the mean load of each task.
     """
 
@@ -273,6 +302,7 @@ class LimitStatus:
     lanes: int = merged(sum, present=True)
     lanes_ready: int = merged(sum, present=True)
     hottest: tuple[tuple[str, int], ...] = merged(_hottest, (), present=True)
+    held_back: tuple[HeldBack, ...] = merged(_least_offsets, (), present=True)
     buffered_bytes: int = merged(sum, present=True)
     buffer_bytes: int = 0
     processor: Load = merged(_mean_load, NO_LOAD, present=True)

@@ -18,6 +18,7 @@ from drainer.model.progress import OTHERWISE
 from drainer.model.status import (
     FailureStatus,
     HealthStatus,
+    HeldBack,
     LimitStatus,
     PartitionStatus,
     ProgressStatus,
@@ -42,7 +43,7 @@ from drainer.view.page import (
 )
 
 WITHOUT_EXTRA = "<!doctype html><title>drainer</title><p>This page needs drainer[report].</p>"
-_HOTTEST_SHOWN = 3
+_HOTTEST_SHOWN, _KEY_SHOWN = 3, 24
 _MOST_LEFT, _ERRORS_LOGGED = 8, 5  # The partitions and errors in a line of the log.
 
 
@@ -237,6 +238,7 @@ def facts(status: Status) -> Iterator[Field]:
     if status.engine_status is not None:
         yield from (Field(label, value) for label, value in status.engine_status.facts)
     yield from _workers(status.limits)
+    yield from watermark_fields(status.limits)
     if latency is not None:
         yield Field("latency", figures.latency(latency), "of the last 10s")
     yield from deadline.fields(progress.deadline)
@@ -267,6 +269,23 @@ def _workers(limits: LimitStatus) -> Iterator[Field]:
     )
     if limits.auto is not None:
         yield Field("concurrency", f"{count(limits.auto.limit)} (auto, {limits.auto.why})")
+
+
+def watermark_fields(limits: LimitStatus) -> Iterator[Field]:
+    """Yield what holds the watermark back that has stood longest, while it stands."""
+    for first in limits.held_back[:1]:
+        more = len(limits.held_back) - 1
+        note = f"and {figures.counted(more, 'more partition')}" if more else ""
+        yield Field("watermark", held_back_words(first), note)
+
+
+def held_back_words(found: HeldBack) -> str:
+    """Return ``held back by 0:470, sub-key 'd-root' (423 before it), for 20s``."""
+    words = [f"held back by {found.partition}:{found.offset}"]
+    if found.key is not None:
+        before = f" ({figures.count(found.before)} before it)" if found.before else ""
+        words.append(f"sub-key {shorten(found.key, _KEY_SHOWN)}{before}")
+    return ", ".join((*words, f"for {figures.duration(found.for_s)}"))
 
 
 def _memory(limits: LimitStatus) -> Iterator[Field]:

@@ -39,7 +39,7 @@ from drainer.view.page import (
 )
 from drainer.view.policy import undecided_lines, unhandled_lines
 from drainer.view.preview import settings
-from drainer.view.status import blocking_warnings, failure_words
+from drainer.view.status import blocking_warnings, failure_words, watermark_fields
 from drainer.view.terminal import Terminal
 
 ERRORS_SHOWN = 5
@@ -118,6 +118,7 @@ def summary_page(summary: Summary) -> Page:
         unhandled_lines(last.rules),
         undecided_lines(last.rules),
         _failures(summary),
+        watermark_fields(last.limits),
         _undelivered(summary),
         (Line(text, Tone.WARN, WARN) for text in blocking_warnings(last.health)),
     )

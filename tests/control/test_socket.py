@@ -25,6 +25,7 @@ from drainer.control.wire import About, DrainReport
 from drainer.engine.control import Control, Pause, Stop
 from drainer.errors import Interrupted, Refused, UsageError
 from drainer.model.settings import LocalSettings
+from drainer.model.status import HeldBack
 from kafka.topic import eventually
 from view import samples
 
@@ -87,6 +88,10 @@ def test_a_drain_is_found_with_its_process_and_state(server: ControlServer, fold
     [found] = here(folder)
     assert (found.pid, found_as_json(found)["state"]) == (os.getpid(), "draining")
     assert "orders" in str(running_page([found]))
+    server.observe(a_status(held_back=(HeldBack(0, 470, "'d-root'", 423, 20.0),)))
+    page = str(running_page(here(folder)))
+    assert "watermark held back by 0:470, sub-key 'd-root' (423 before it), for 20s" in page
+    assert found_as_json(here(folder)[0])["held_back"][0]["offset"] == 470
 
 
 OK, CONFLICT = b"HTTP/1.0 200 OK\r\n\r\n", b"HTTP/1.0 409 Conflict\r\n\r\n"

@@ -5,6 +5,7 @@ time of a sub-message."""
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from itertools import pairwise
 from math import inf
@@ -24,7 +25,14 @@ from drainer.engine.history import (
     Trouble,
     rates,
 )
-from drainer.engine.meter import EACH_MOST, MEAN_S, RECENT_S, Latencies, LocalSampler
+from drainer.engine.meter import (
+    EACH_MOST,
+    MEAN_S,
+    RECENT_S,
+    STANDS_S,
+    Latencies,
+    LocalSampler,
+)
 from drainer.handler import Handler
 from drainer.insight import measurement
 from drainer.insight.measurement import Calibration
@@ -32,7 +40,9 @@ from drainer.message import SubMessage
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.status import Load, Status
 from drainer.model.unhandled import RuleStatus
+from drainer.text.mask import short_key
 from drainer.view.limit import Bottleneck, advice, limit, limit_of
+from drainer.view.live import status_line
 from engine.made_up_kafka import (
     Kind,
     OnTheLoop,
@@ -416,3 +426,50 @@ def test_the_record_of_a_drain_has_the_processor_time_of_its_handler(
     waited = rehearsal.file.load().plan.account.latency
     assert waited is not None
     assert (waited.processor_s or 0.0) < 0.002
+
+
+# --- what holds the watermark back ---
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_what_holds_the_watermark_back_is_named_while_others_finish(
+    virtual: VirtualDrains, monkeypatch: pytest.MonkeyPatch, masked: bool
+) -> None:
+    if masked:
+        monkeypatch.setenv("DRAINER_MASK_KEYS", "a secret of this test")
+    records = [[f"k{n}"] for n in range(1_000)]
+    records[10] = ["k0", *["d-root"] * 40]
+    rehearsal = virtual.rehearsal({0: log_of(*records)}, LocalSettings(concurrency=4))
+    took_s = {"d-root": 0.5}
+    handler = virtual.handler(OnTheLoop, lambda sub: took_s.get(str(sub.key), 0.1))
+    assert rehearsal.drain(handler).exit_code == 0
+
+    held = [each.limits.held_back for each in rehearsal.statuses]
+    assert held[0] == held[-1] == ()
+    found = [one for each in held for one in each]
+    assert {(one.partition, one.offset) for one in found} == {(0, 10)}
+    assert {one.key for one in found} == {short_key("d-root")}
+    assert min(one.for_s for one in found) >= STANDS_S
+    assert [one.for_s for one in found] == sorted(one.for_s for one in found)
+    before = [one.before for one in found]
+    assert before == sorted(before, reverse=True)
+    assert 20 < before[0] < 40
+    assert before[-1] < 3
+    line = status_line(next(each for each in rehearsal.statuses if each.limits.held_back))
+    key = re.escape(short_key("d-root"))
+    words = rf"  watermark held back by 0:10, sub-key {key} \(\d\d before it\), for 5\.\ds  "
+    assert re.search(words, line), line
+    assert ("d-root" in line) is not masked
+
+
+def test_nothing_is_said_to_hold_it_back_while_nothing_finishes(virtual: VirtualDrains) -> None:
+    slow = virtual.rehearsal({0: log_of(["a"], ["b"])}, LocalSettings(concurrency=2))
+    assert slow.drain(virtual.handler(OnTheLoop, lambda sub: 30.0)).exit_code == 0
+    assert {each.limits.held_back for each in slow.statuses} == {()}
+
+
+def test_while_a_class_is_drained_nothing_holds_the_watermark_back(virtual: VirtualDrains) -> None:
+    rehearsal = virtual.rehearsal(in_lanes(400, 200), LocalSettings(concurrency=2))
+    handler = virtual.handler(OnTheLoop, lambda sub: 0.05)
+    assert rehearsal.drain(handler, "sub_key =~ 'k1.*'", only=True).exit_code == 0
+    assert {each.limits.held_back for each in rehearsal.statuses} == {()}

@@ -14,6 +14,7 @@ from drainer.model.deadline import DeadlineStatus
 from drainer.model.latency import Latency
 from drainer.model.status import (
     FailureStatus,
+    HeldBack,
 )
 from drainer.model.unhandled import RuleStatus
 from drainer.spark.assign.status import METRICS as SPARKS
@@ -33,6 +34,7 @@ BUSY = a_status(
     ),
     rules=RuleStatus({"e-mails": 7}, undecided={"e-mails": 2}),
     engine_status=on_spark(8),
+    held_back=(HeldBack(1, 470, "'d-root'", 423, 20.0),),
     deadline=DeadlineStatus(datetime(2026, 3, 14, 8, tzinfo=UTC), 3_600.0, -60.0),
 )
 
@@ -102,6 +104,11 @@ def test_values_are_those_of_the_status() -> None:
 
     assert scraped.value("drainer_state", state="running") == 1
     assert scraped.value("drainer_status_age_seconds") == 1.5
+    held_back = [
+        scraped.value("drainer_watermark_held_back_seconds", partition=n) for n in ("0", "1")
+    ]
+    assert held_back == [None, 20.0]
+    assert "d-root" not in scraped.text, "sub-keys are not for metrics"
     for part in BUSY.progress.partitions:
         number = str(part.partition)
         assert scraped.value("drainer_watermark_offset", partition=number) == part.watermark

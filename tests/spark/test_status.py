@@ -11,8 +11,8 @@ import pytest
 from builders import a_plan, a_status, changed, counts
 from drainer.model.claims import Shard
 from drainer.model.latency import Latency
-from drainer.model.status import LimitStatus, Load, Status, TimingStatus
-from drainer.spark.assign.aggregation import Aggregation
+from drainer.model.status import HeldBack, LimitStatus, Load, Status, TimingStatus
+from drainer.spark.assign.aggregation import Aggregation, DispatchedTask
 from drainer.spark.assign.status import SparkStatus, repeat_words, task_name
 from drainer.spark.assign.task_monitor import Repeat, TaskMonitor
 from drainer.spark.read.slices import Manifest
@@ -176,3 +176,41 @@ def test_the_time_left_counts_sub_messages_of_waves_and_of_what_is_yet_to_be_rea
             assert status.progress.eta_s == pytest.approx((100 * 50 - done) / 100)
     assert share_finished(status.progress.partitions) == pytest.approx(1_950 / 5_000)
     assert status.progress.messages.finished == 0
+
+
+def test_of_all_tasks_the_one_that_is_least_far_holds_the_watermark_back() -> None:
+    now_s, plan = 0.0, a_plan(100)
+    aggregation = Aggregation(plan, "/state", 1)
+    monitor = TaskMonitor(
+        aggregation, concurrency=20, buffer_bytes=1, plan_path="p", clock=lambda: now_s
+    )
+    aggregation.begin(1, {0: (0, 40)}, {0: ((0, 40),)}, {"0/2": {0: 90}, "1/2": {0: 90}}, {})
+    one, other = aggregation.dispatch([[(1, "0/2")], [(1, "1/2")]]).tasks
+    monitor.note_wave(1, [Manifest(0, 0, 40, subs={0: 90, 1: 90})])
+    monitor.note_dispatch()
+
+    def reports(task: DispatchedTask, claim: str, mark: int, done: int, *held: HeldBack) -> None:
+        status = TaskStatus(limits=LimitStatus(held_back=held), borrowed=Borrowed())
+        known = counts(done=done, pending=90 - done)
+        head = Head({claim: {0: (0, mark)}}, {0: known}, status=status)
+        aggregation.add_progress(task, head)
+        monitor.note_report(task, Attempt(1, 1, int(task is other), 1), status)
+        monitor.measure(plan)
+
+    def shown() -> tuple[HeldBack, ...]:
+        return monitor.status(plan, ahead=False).limits.held_back
+
+    root, far = HeldBack(0, 7, "'d-root'", 30, 9.0), HeldBack(0, 20, "'d-2'", 3, 9.0)
+    for step in range(1, 14):
+        now_s = step / 2
+        reports(one, "0/2", 7, step, root)
+        reports(other, "1/2", 20, 2 * step, far)
+    assert shown() == (replace(root, for_s=6.0),)
+    now_s += 0.5
+    reports(one, "0/2", 30, 40)
+    assert shown() == (), "the watermark has just moved to 20"
+    for step in range(1, 13):
+        now_s += 0.5
+        reports(one, "0/2", 30 + step // 2, 40 + step)
+        reports(other, "1/2", 20, 2 * step + 28, far)
+    assert shown() == (replace(far, for_s=6.0),)

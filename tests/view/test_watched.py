@@ -11,7 +11,7 @@ from drainer.control.wire import About, DrainReport
 from drainer.model.account import Event, EventKind
 from drainer.model.deadline import DeadlineStatus
 from drainer.model.latency import Latency
-from drainer.model.status import FailureStatus, Load, Paused, Status
+from drainer.model.status import FailureStatus, HeldBack, Load, Paused, Status
 from drainer.model.unhandled import RuleStatus
 from drainer.spark.assign.status import SparkStatus
 from drainer.text.mask import short_key
@@ -59,6 +59,7 @@ FAILURES = FailureStatus(
             changes=(EVENT, EVENT),
             changes_total=9,
             lane_s=3.0,
+            held_back=(HeldBack(0, 470, "'d-root'", 423, 20.0), HeldBack(1, 7, None, 0, 6.0)),
             eta_s=None,
         ),
     ],
@@ -75,7 +76,9 @@ def test_what_is_masked_leaves_the_drain_masked_and_a_watcher_masks_the_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def encoded() -> bytes:
-        return DrainReport(ABOUT, a_status(hottest=((short_key("doc-17"), 1),))).encoded()
+        key = short_key("doc-17")
+        held = (HeldBack(0, 470, key, 423, 20.0), HeldBack(1, 7, None, 0, 6.0))
+        return DrainReport(ABOUT, a_status(hottest=((key, 1),), held_back=held)).encoded()
 
     plain = encoded()
     monkeypatch.setenv("DRAINER_MASK_KEYS", "a secret of this test")
@@ -85,3 +88,4 @@ def test_what_is_masked_leaves_the_drain_masked_and_a_watcher_masks_the_rest(
         status = DrainReport.decoded(each).status
         assert status is not None
         assert status.limits.hottest == ((short_key("doc-17"), 1),)
+        assert [each.key for each in status.limits.held_back] == [short_key("doc-17"), None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from heapq import nlargest
 from typing import Any, NamedTuple
 
 from drainer.core.remainder import ReadSample, Remainder
@@ -16,6 +17,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts
 from drainer.model.settings import FailureSettings
 from drainer.model.status import (
+    HELD_BACK_MOST,
     FailureStatus,
     LimitStatus,
     PartitionStatus,
@@ -160,7 +162,7 @@ class TaskMonitor(MetricsSampler):
 
     def measure(self, plan: OffsetPlan) -> None:
         """Take one measurement. The driver calls this about twice a second."""
-        self._measure(self._remainder(plan), self.running)
+        self._measure(self._remainder(plan), self.running, self.aggregation.watermarks)
 
     def status(self, plan: OffsetPlan, *, ahead: bool) -> Status:
         """Return the status of the drain. ``ahead`` is whether the next wave is being read."""
@@ -173,7 +175,7 @@ class TaskMonitor(MetricsSampler):
             plan,
             left,
             starved=False,  # Waves come one by one, so waiting for one says little about speed.
-            limits=merge(base, at_work),
+            limits=self._holding(merge(base, at_work)),
             partitions=tuple(
                 PartitionStatus(
                     partition=number,
@@ -193,6 +195,17 @@ class TaskMonitor(MetricsSampler):
         )
         rules = RuleStatus() + self.aggregation.unhandled()
         return replace(status, rules=merge(rules, [each.rules for each in self._ever]))
+
+    def _holding(self, limits: LimitStatus) -> LimitStatus:
+        """Return the limits with the messages that hold back the watermarks of the whole drain."""
+        standing, marks = self._standing, self._marks
+        found = [
+            replace(each, for_s=standing[each.partition])
+            for each in limits.held_back
+            if each.partition in standing and each.offset == marks[each.partition][0]
+        ]
+        longest = nlargest(HELD_BACK_MOST, found, key=lambda each: each.for_s)
+        return replace(limits, held_back=tuple(longest))
 
     def _remainder(self, plan: OffsetPlan) -> Remainder:
         aggregation, known = self.aggregation, self._known
