@@ -353,6 +353,7 @@ class FakeLock:
 
     def __init__(self) -> None:
         self.lost: DrainerError | None = None
+        self.silence: tuple[str, float] | None = None
         self.sure_until_s = inf
         self.client_id = "drainer"
 

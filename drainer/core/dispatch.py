@@ -455,8 +455,9 @@ class Dispatcher:
         lanes of the message, so it is called only while a watermark stands.
         """
         ledger = self.ledgers[number]
-        message, keys = ledger.first_pending, ledger.unfinished_keys
-        if self._lane_of is not None or keys is None:
+        if (message := ledger.first_pending) is None:
+            return None
+        if self._lane_of is not None or (keys := ledger.unfinished_keys) is None:
             return self.lanes.place_of(message, None)
         each = (key if isinstance(key, SubKeys) else (key,) for key in keys)
         return self.lanes.place_of(message, chain.from_iterable(each))

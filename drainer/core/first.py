@@ -46,6 +46,7 @@ FILTER_BITS = 2**27
 # The most ranges of outcomes that are kept, over all partitions. If there are more, the counts of
 # messages are no longer exact, but those of sub-messages are.
 FATES_MOST = 10_000
+LENGTHS_MOST = 10_000  # The lanes whose lengths are counted.
 _WHOLE = "0/1"  # The claim of shard 0 of 1, which has all sub-messages, as "all" does.
 
 
@@ -77,6 +78,30 @@ class KeyBloom:
             yield one
             yield (one + step) & mask
             yield (one + 2 * step) & mask
+
+
+class LaneLengths:
+    """Counts of the sub-messages by lane, for the longest lanes of any number of them.
+
+    Lanes are forgotten that are short when there are too many to count (after Manku and Motwani,
+    "Approximate Frequency Counts over Data Streams", 2002).
+    """
+
+    def __init__(self, most: int = LENGTHS_MOST) -> None:
+        self._most, self._counts = most, Counter[Hashable]()
+        self.total = 0
+
+    def add(self, lanes: Iterable[Hashable]) -> None:
+        self.total += 1
+        for lane in lanes:
+            self._counts[lane] += 1
+        if len(self._counts) > self._most:
+            self._counts = Counter(dict(self._counts.most_common(self._most // 2)))
+
+    @property
+    def share(self) -> float:
+        """The share of all sub-messages that the longest lane has."""
+        return max(self._counts.values(), default=0) / max(1, self.total)
 
 
 class PriorityDispatcher(Dispatcher):
@@ -128,6 +153,7 @@ class PriorityDispatcher(Dispatcher):
         self._waits, self._lanes_of = KeyBloom(filter_bits), lanes_of(order)
         # Which messages have a sub-message that matches the class, whether finished or not.
         self.found = ClassMap({n: (each.watermark, each.end) for n, each in self.ledgers.items()})
+        self._rest = LaneLengths()  # Of what later passes handle.
         # The number of sub-messages that do not match and are not finished, by partition.
         self.beside = Counter[int]()
         self._ends = {number: part.end for number, part in plan.account.partitions.items()}
@@ -205,7 +231,7 @@ class PriorityDispatcher(Dispatcher):
                 if matching & bit:
                     self._leave(sub)  # Another run may redrive it.
             elif not matching & bit:
-                self._waits.add(number, self._lanes_of(sub))
+                self._wait(sub)
                 self.beside[number] += 1
             elif not unsplit and self._waits.has_any(number, self._lanes_of(sub)):
                 self._defer(sub)
@@ -289,15 +315,17 @@ class PriorityDispatcher(Dispatcher):
     def _rest_s(self, status: Status, subs: float, rate: float | None) -> float | None:
         """Estimate how long ``subs`` sub-messages of the rest take, at the latency of the class.
 
-        It assumes that all workers are busy. The rest may take less time: during this pass, calls
-        return late because the process is busy reading.
+        It assumes that all workers are busy, except for one that is all that its longest lane may
+        have. The rest may take less time: during this pass, calls return late because the process
+        is busy reading.
         """
-        latency = status.timing.latency
+        whole, recent = status.timing.latency, status.timing.latency_recent
         handled = self.counts_of_class().finished - self.rule_filter.taken_out
-        if not handled or latency is None:
+        if not handled or whole is None:
             return None
-        calls = self.remainder().share * subs * latency.count / handled
-        rest_s = calls * latency.mean_s / status.limits.concurrency
+        calls = self.remainder().share * subs * whole.count / handled
+        workers = min(status.limits.concurrency, 1 / max(self._rest.share, 1e-9))
+        rest_s = calls * (recent or whole).mean_s / workers
         return max(rest_s, subs / rate) if rate else rest_s
 
     def left_beside(self) -> Mapping[int, float] | None:
@@ -357,8 +385,13 @@ class PriorityDispatcher(Dispatcher):
                 room -= len(found)
         return kept
 
+    def _wait(self, sub: SubMessage) -> None:
+        lanes = self._lanes_of(sub)
+        self._waits.add(sub.message.origin.stream, lanes)
+        self._rest.add(lanes)
+
     def _defer(self, sub: SubMessage) -> None:
-        self._waits.add(sub.message.origin.stream, self._lanes_of(sub))
+        self._wait(sub)
         self.deferred += 1
         self._leave_pending(sub)
 

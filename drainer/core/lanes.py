@@ -345,6 +345,16 @@ class Lanes:
         lanes = nlargest(most, self._hot, key=lambda lane: lane.waiting)
         return [(lane.key, lane.waiting) for lane in lanes if lane.waiting]
 
+    @property
+    def longest(self) -> int:
+        """The number of sub-messages in the longest lane, with the one that runs.
+
+        All lanes are looked at, so this is asked only when few are left.
+        """
+        lanes = (each for each in self._lanes.values() if type(each) is Lane)
+        lengths = (lane.waiting + (lane.rank == NOT_READY) for lane in lanes)
+        return max(lengths, default=min(1, len(self)))
+
     def place_of(
         self, message: Message, keys: Iterable[Hashable] | None
     ) -> tuple[Hashable, int] | None:

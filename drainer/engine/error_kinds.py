@@ -53,8 +53,8 @@ class ErrorCounts:
     def count(self, error: BaseException) -> None:
         """Count the error of one more attempt."""
         self.attempts += 1
-        self.latest = summary_of(error)
-        kind, name = kind_of(self.latest), class_name(error)
+        self.latest = describe(error)
+        kind, name = kind_of(self.latest[:TEXT_LENGTH]), class_name(error)
         self._kinds[kind if kind in self._kinds or len(self._kinds) < KINDS_MOST else name] += 1
         self._types[name if name in self._types or len(self._types) < KINDS_MOST else "other"] += 1
 

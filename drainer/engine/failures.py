@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 from drainer.core.batches import Batch, Batcher, Batching, InPart
 from drainer.core.dispatch import Dispatcher
@@ -34,9 +35,10 @@ from drainer.message import SubMessage, Unsplit
 from drainer.model.listed import counted, round_duration
 from drainer.model.progress import Outcome
 from drainer.model.settings import FailureSettings, OnFailure
-from drainer.model.status import FailureStatus
+from drainer.model.status import FailureStatus, OutageStatus
 from drainer.policy.failures import (
     BY_COMPARISON,
+    DOWNSTREAM_FAILS,
     HANDLER,
     IN_DOUBT,
     OTHERS_SUCCEED,
@@ -549,11 +551,8 @@ class Failures:
         """What the drain waits out, and for how long; None while all is well."""
         settings, outage = self._policy.settings, self._waited_out
         if outage is not None:
-            return (
-                f"{outage.what} ({self._outage}): drainer tries one sub-message at a time,"
-                f" {outage}. If only these messages are bad, `drainer set PLAN breaker=off` gives"
-                " them up"
-            )
+            is_plain = outage.what == DOWNSTREAM_FAILS
+            return self._outage if is_plain else f"{outage.what}: {self._outage}"
         if self._only_doubts_can_run:
             return (
                 f"{counted(len(self._policy.doubts), 'sub-message')} failed"
@@ -562,9 +561,24 @@ class Failures:
                 f" {round_duration(settings.max_doubt_s)} (--tune max-doubt)"
             )
         if self._machine.lasts(self._own_done):
-            trouble = self._policy.waits_out(self._machine.text, self._machine.since_s)
-            return f"{trouble.what}: drainer tries again, and gives nothing up, {trouble}"
+            return f"{self._machine.text}: drainer tries again, and gives nothing up"
         return self._letters.trouble
+
+    @property
+    def _outage_status(self) -> OutageStatus | None:
+        outage, try_s = self._waited_out, self._breaker.probe_at_s
+        if outage is None and self._machine.lasts(self._own_done):
+            outage = self._policy.waits_out(self._machine.text, self._machine.since_s)
+            try_s = self._retries.due_s
+        if outage is None:
+            return None
+        now_s, now = self._clock(), self._wall()
+        return OutageStatus(
+            now - timedelta(seconds=now_s - outage.since_s),
+            now_s - outage.since_s,
+            now + timedelta(seconds=outage.ends_s - now_s),
+            None if try_s is None else max(0.0, try_s - now_s),
+        )
 
     def status(self) -> FailureStatus:
         """Return the section of the status on failures."""
@@ -582,6 +596,7 @@ class Failures:
             errors=errors.kinds,
             error_types=errors.types,
             in_outage=self._breaker.is_open,
+            outage=self._outage_status,
             given_up=self._policy.given_up,
             given_up_by=tuple(self._policy.given_up_by.items()),
             doubled_letters=letters.doubled,

@@ -157,7 +157,8 @@ class Lifecycle:
         progress, elapsed_s = status.progress, status.timing.elapsed_s
         eta_s = 0.0 if progress.complete else progress.eta_s
         by, now = self._control.running.deadline, self._runtime.wall()
-        deadline = self._deadline.judge(by, now, elapsed_s, eta_s)
+        at_pace_s = None if eta_s is None else eta_s * progress.quicker
+        deadline = self._deadline.judge(by, now, elapsed_s, at_pace_s)
         status = replace(status, progress=replace(progress, deadline=deadline))
         if self._ending.cause is None:
             self._eta_s = status.progress.eta_s
@@ -172,8 +173,10 @@ class Lifecycle:
             stopping = str(cause) if isinstance(cause, DrainerError) else describe(cause)
             eta_s = self._eta_s
         failures = self._work.failure_status()
-        health = status.health
-        waits = health.trouble or self._unsure
+        health, silence = status.health, self._lock.silence
+        silent_s, waits = None, health.trouble or self._unsure
+        if silence is not None:  # Whatever else is wrong follows from that.
+            silent_s, waits = self._runtime.uptime() - silence[1], f"no answer from {silence[0]}"
         trouble = waits or checkpointer.trouble  # A commit that waits keeps nothing else waiting.
         plan_age_s = self._runtime.monotonic() - checkpointer.written_at
         progress = replace(status.progress, eta_s=eta_s)
@@ -184,7 +187,9 @@ class Lifecycle:
             progress=progress,
             failures=failures,
             timing=replace(status.timing, plan_age_s=plan_age_s),
-            health=replace(health, trouble=trouble, is_kept_waiting=waits is not None),
+            health=replace(
+                health, trouble=trouble, silent_s=silent_s, is_kept_waiting=waits is not None
+            ),
             control=ControlStatus(
                 stopping, control.paused, tuple(control.events), control.events_total
             ),

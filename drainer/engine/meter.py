@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from heapq import nlargest
 from itertools import accumulate
-from math import exp, log
+from math import exp, log, sqrt
 from random import Random
 from time import monotonic
 from typing import Any, NamedTuple
 
 from drainer.core.dispatch import Dispatcher
+from drainer.core.lanes import HOT_WAITING
 from drainer.core.remainder import Remainder
 from drainer.model.claims import Stream
 from drainer.model.latency import PERCENTILES, Latency
@@ -42,7 +43,10 @@ WINDOW_S = 5.0  # The current rate is the mean over this time.
 # If they span less than LOAD_S, the load is not known.
 LOAD_LOOKS, LOAD_S = 11, 0.25
 # The estimate uses a longer window than the rate, because an estimate that jumps does not help.
-ETA_WINDOW_S = 15.0
+ETA_WINDOW_S, MINUTE_S = 15.0, 60.0
+BUSY_LANE = 0.2  # A lane is busy if it does this share of the calls that there is time for.
+CHANCE = 2.0  # So many standard deviations of a lane's length may be chance.
+QUICKER_MOST = 2.0  # After an outage, the last minute says little of how long the rest takes.
 # There is no estimate before this many seconds of work, because the first calls that end show
 # little of the pace.
 ETA_FROM_S = 2.0
@@ -55,6 +59,7 @@ MEAN_S = 0.5  # Calls in flight are averaged over the time between two statuses.
 # Once EACH_MOST attempts were measured since the last look, only one of SPARSE attempts is measured
 # on average until the next look.
 EACH_MOST, SPARSE = 500, 32
+START_CALLS = 20  # The latency at the start is that of this many calls, and of RECENT_S, or more.
 RECENT_S = 10.0  # The recent latency is that of this many seconds.
 LEAST_S = 1e-6  # A shorter latency counts as this one.
 BUCKET = log(1.01)  # The step from one bucket to the next.
@@ -137,6 +142,7 @@ class _Moment(NamedTuple):
     finished: int  # The number of finished sub-messages.
     handled: int  # The number of finished sub-messages that took a call.
     read: int  # The number of offsets that were read.
+    longest: int  # The sub-messages of the longest lane; 0 if the lanes are those of tasks.
 
 
 class MetricsSampler(ABC):
@@ -163,6 +169,7 @@ class MetricsSampler(ABC):
         self._finished_before = self.counts()[1].finished
         self._started = clock()
         self._moments: deque[_Moment] = deque()
+        self._p50_at_start_s: float | None = None
         # By partition or stream, the watermark and the time since which it has not moved.
         self._marks: dict[int, tuple[int, float]] = {}
 
@@ -187,17 +194,20 @@ class MetricsSampler(ABC):
     ) -> Status:
         messages, subs = self.counts()
         now, moments = self._clock(), self._moments
-        rate_now, pace_now, _ = self._rates(WINDOW_S)
+        rate_now = self._rates(WINDOW_S)[0]
         _, pace, reading = self._rates(self._window_s)
-        eta_s = lane_s = None
+        of_minute, eta_s, lane_s = self._rates(MINUTE_S)[1], None, None
         if moments and moments[-1].at_s - moments[0].at_s >= ETA_FROM_S:
             eta_s = time_left(left, pace, reading, starved=starved)
-        if eta_s is not None and pace_now and not self._folds:
-            # The sub-messages of a lane are handled one after the other, so the longest lane may
-            # take longer than the rest. By Little's law, a call takes in_flight / pace_now seconds.
-            deepest = max((waiting for _, waiting in limits.hottest), default=0)
-            lane_s = deepest * limits.in_flight / pace_now
-            eta_s = max(eta_s, lane_s)
+        latency = timing.latency_recent or timing.latency
+        if eta_s is not None and latency is not None:
+            if pace and not self._folds:
+                step_s = max(latency.mean_s, self._lane_latency_s(latency.mean_s))
+                lane_s = time_of_lane(limits.longest, step_s, left, pace)
+            # Of n calls, the last one takes about as long as n of n + 1 calls at most.
+            calls = limits.workers_busy
+            last_s = latency.percentiles_s[min(99, 100 * calls // (calls + 1))]
+            eta_s = max(eta_s, lane_s or 0.0, last_s if calls else 0.0)
         elapsed_s = now - self._started
         return Status(
             topic=plan.terms.topic,
@@ -211,14 +221,17 @@ class MetricsSampler(ABC):
                 rate_now=rate_now,
                 rate_average=(subs.finished - self._finished_before) / max(elapsed_s, 1e-9),
                 eta_s=eta_s,
+                quicker=max(1.0, min(QUICKER_MOST, pace / (of_minute or 1.0))),
                 lane_s=lane_s,
             ),
             limits=limits,
-            timing=replace(timing, elapsed_s=elapsed_s),
+            timing=replace(timing, elapsed_s=elapsed_s, p50_at_start_s=self._p50_at_start_s),
             engine_status=engine,
         )
 
-    def _measure(self, left: Remainder, running: int, marks: Mapping[int, int]) -> None:
+    def _measure(
+        self, left: Remainder, running: int, marks: Mapping[int, int], longest: int = 0
+    ) -> None:
         """Note the progress of the run, with ``running`` sub-messages in the handler.
 
         ``marks`` are the watermarks by partition or stream. Those that nothing holds back may be
@@ -234,9 +247,25 @@ class MetricsSampler(ABC):
             moments.clear()
         window_s = self._window_s
         finished = self.counts()[1].finished
-        moments.append(_Moment(now_s, finished, left.handled, left.offsets_read))
-        while moments[0].at_s < now_s - window_s:
+        moments.append(_Moment(now_s, finished, left.handled, left.offsets_read, longest))
+        while moments[0].at_s < now_s - max(window_s, MINUTE_S):
             moments.popleft()
+        if self._p50_at_start_s is None and now_s - self._started >= RECENT_S:
+            latency = self.overall()
+            if latency is not None and latency.count >= START_CALLS:
+                self._p50_at_start_s = latency.p50_s
+
+    def _lane_latency_s(self, mean_s: float) -> float:
+        """Return the latency in the longest lane, by how fast it has become shorter.
+
+        Returns 0 if that is not known: while something is read, the lane may grow, and a lane that
+        was mostly idle shows nothing.
+        """
+        now = self._moments[-1]
+        since = next(each for each in self._moments if each.read == now.read)
+        took_s, steps = now.at_s - since.at_s, since.longest - now.longest
+        is_busy = steps > BUSY_LANE * took_s / mean_s
+        return took_s / (steps + sqrt(steps)) if is_busy else 0.0
 
     @property
     def _standing(self) -> dict[int, float]:
@@ -263,7 +292,7 @@ class MetricsSampler(ABC):
         now = self._moments[-1]
         since = next(each for each in self._moments if each.at_s >= now.at_s - window_s)
         took_s = max(now.at_s - since.at_s, 1e-9)
-        finished, handled, read = (b - a for a, b in zip(since[1:], now[1:], strict=True))
+        finished, handled, read, _ = (b - a for a, b in zip(since[1:], now[1:], strict=True))
         return finished / took_s, handled / took_s, read / took_s
 
 
@@ -298,7 +327,8 @@ class LocalSampler(MetricsSampler):
         """
         self._latencies.look()
         self._spent.append((self._clock(), *self._processor()))
-        self._measure(self._dispatcher.remainder(), running, self._dispatcher.holders)
+        left = self._dispatcher.remainder()
+        self._measure(left, running, self._dispatcher.holders, self._longest(left.waiting))
 
     def sample(self, in_flight: int, busy: int) -> None:
         """Note how many sub-messages are in the handler, and how many workers are busy.
@@ -354,6 +384,7 @@ class LocalSampler(MetricsSampler):
                 hottest=tuple(
                     (short_key(key, KEY_SHOWN), waiting) for key, waiting in lanes.hottest(HOTTEST)
                 ),
+                longest=self._longest(left.waiting),
                 held_back=self._held_back(),
                 buffered_bytes=self._dispatcher.pending_bytes,
                 buffer_bytes=self._buffer_bytes,
@@ -375,6 +406,13 @@ class LocalSampler(MetricsSampler):
             ),
             timing=TimingStatus(latency=self.overall(), latency_recent=self._latencies.recent()),
         )
+
+    def _longest(self, waiting: int) -> int:
+        # If more wait, shorter lanes than those that count as hot take no longer than the rest.
+        lanes = self._dispatcher.lanes
+        if waiting <= HOT_WAITING * self.concurrency:
+            return lanes.longest
+        return max((1 + depth for _, depth in lanes.hottest(1)), default=0)
 
     def _held_back(self) -> tuple[HeldBack, ...]:
         standing, found = self._standing, []
@@ -414,3 +452,18 @@ def time_left(left: Remainder, pace: float, reading: float, *, starved: bool) ->
     if not pace or left.unread is None:
         return None
     return (left.waiting + left.share * sum(left.unread.values())) / pace
+
+
+def time_of_lane(longest: int, latency_s: float, left: Remainder, pace: float) -> float:
+    """Estimate how many seconds the longest lane still takes, one sub-message after the other.
+
+    Its share of what is unread is taken to be that of what was read. What it has finished by now
+    is not counted anywhere. If it never waited for a worker, that is the work of one of them. If it
+    did, the result is shorter than the time that all workers need.
+    """
+    finished = left.handled * min(1.0, 1 / (pace * latency_s))
+    # A lane that is the longest by chance shows nothing of what is unread.
+    sure = max(0.0, longest - CHANCE * sqrt(longest))
+    share = (sure + finished) / max(1, left.handled + left.waiting)
+    unread = left.share * sum((left.unread or {}).values())
+    return latency_s * (longest + share * unread)

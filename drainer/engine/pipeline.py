@@ -377,7 +377,7 @@ class Pipeline:
             status,
             limits=replace(status.limits, auto=auto),
             health=HealthStatus(
-                trouble=self._source.trouble or self._failures.trouble,
+                trouble=self._failures.trouble or self._source.trouble,
                 blocked_by=self._watchdog.blocked_by,
                 is_blocked=self._watchdog.is_blocked,
             ),

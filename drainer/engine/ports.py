@@ -164,6 +164,10 @@ class Lock(Protocol):
         """Until when calls may start and offsets may be committed, by ``Runtime.uptime``."""
 
     @property
+    def silence(self) -> tuple[str, float] | None:
+        """The brokers that do not answer, and since when by ``Runtime.uptime``; None if they do."""
+
+    @property
     def lost(self) -> DrainerError | None:
         """The error by which the lock was lost; None while the drain has it."""
 

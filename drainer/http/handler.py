@@ -7,6 +7,7 @@ import ssl
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from errno import ECONNREFUSED
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from socket import SHUT_RDWR
 from threading import Timer
@@ -118,8 +119,7 @@ class Http(Handler):
                 hint=f"Use {', '.join(f'http.{name}' for name in PROPERTIES)}.",
             )
         tls, url = _tls(given), urlsplit(self._url or _checked_url(given.get("url", "")))
-        # The text leaves out the query of the URL, which may have a secret.
-        service = f"the service {url.scheme}://{url.netloc}{url.path}"
+        service = f"the service {_without_query(url.geturl())}"
         connection = HTTPConnection(url.netloc, timeout=CHECK_S)
         if url.scheme == "https":
             connection = HTTPSConnection(url.netloc, timeout=CHECK_S, context=tls)
@@ -174,6 +174,10 @@ class Http(Handler):
                     if len(found) > most:
                         raise UnclearAnswer(f"the service's answer is larger than {most:,} bytes")
                 return Response(answer.status, answer.content_type, bytes(found), answer.headers)
+        except aiohttp.ClientConnectorError as error:
+            if error.errno != ECONNREFUSED:
+                raise
+            raise ConnectionError(f"{_without_query(self._url)} refuses connections") from error
         except aiohttp.ClientResponseError as error:
             # The text of the error is not shown, because it has the URL, which may have a secret.
             reason = error.message.partition("\n")[0]
@@ -185,6 +189,11 @@ class Http(Handler):
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
+
+
+def _without_query(url: str) -> str:
+    """Return the URL of the service as errors show it. Its query may have a secret."""
+    return urlsplit(url)._replace(query="", fragment="").geturl()
 
 
 def _login(properties: Mapping[str, str]) -> dict[str, str]:

@@ -53,6 +53,9 @@ REGAIN_TIMEOUT_S = 120.0
 REPLACE_AFTER_S = 10.0  # A client whose commits are not accepted for this long is replaced.
 RETRY_S = 1.0
 FIRST_NUMBER_MOST = 2**40
+# A coordinator that has not answered for this long is silent. It is asked about every second. If a
+# poll takes longer than SUSPENDED_S, this process has been suspended.
+SILENT_S, SUSPENDED_S = 5.0, 1.0
 CHECK_EVERY_S = 0.2
 CHECK_TIMEOUT_S = 1.0  # A check must be short, because the next poll of the client waits for it.
 POLL_S = 0.02
@@ -109,6 +112,8 @@ class GroupLock:
         # place of this one. So calls of the handler may begin until ``sure_until_s``. Both times
         # are by ``boottime_s``.
         self.confirmed_s = self.sure_until_s = NEVER_S
+        # When the coordinator has last answered, by ``boottime_s``; it counts only for a member.
+        self._heard_s = NEVER_S
         self._lingers = False
         self._cluster = cluster
         self._group, self._topic = group, topic
@@ -223,6 +228,14 @@ class GroupLock:
             raise unreachable(servers, waited_s, complaints, what)
 
     @property
+    def silence(self) -> tuple[str, float] | None:
+        """The brokers if the coordinator is silent, and since when; None if it answers."""
+        heard_s = self._heard_s
+        if self._over or heard_s < 0 or boottime_s() - heard_s <= SILENT_S:
+            return None
+        return f"broker {self._cluster.settings.bootstrap_servers}", heard_s
+
+    @property
     def _over(self) -> bool:
         return self._membership is Membership.LOST or self._released.is_set()
 
@@ -269,8 +282,11 @@ class GroupLock:
         """Poll a client until it has to be replaced, or the lock is released or lost."""
         joined_s = checked_s = boottime_s()
         while not self._over:
+            polled_s = boottime_s()
             client.poll()
             now_s = boottime_s()
+            if now_s - polled_s > SUSPENDED_S:  # The silence may have been this process's own.
+                self._heard_s = now_s
             if client.expelled:
                 client.expelled = False
                 self._doubt()
@@ -278,6 +294,7 @@ class GroupLock:
                 self._joined.set()
                 if self._membership is Membership.JOINING:
                     self._membership, self._member_since_s = Membership.MEMBER, now_s
+                    self._heard_s = now_s
                 elif self._membership is Membership.UNSURE and now_s - checked_s > CHECK_EVERY_S:
                     self._check_alone()
                     checked_s = self._member_since_s = boottime_s()
@@ -300,6 +317,7 @@ class GroupLock:
         """Note the answer to the last commit, and send the next one when it is due."""
         if client.confirmed_s > self.confirmed_s:
             self.confirmed_s = client.confirmed_s
+            self._heard_s = now_s
             self.sure_until_s = self.confirmed_s + self._lease_s
         due = now_s - client.sent_s > self._margin_s
         if due and client.in_group and client.pending_s is None:
@@ -317,6 +335,7 @@ class GroupLock:
             number = self._last_number(CHECK_TIMEOUT_S)
         except DrainerError:
             return  # It is checked again later, and no call begins until there is an answer.
+        self._heard_s = boottime_s()
         others = [m for m in members if m.client_id != self.client_id]
         is_ours = number is None or self._first_number < number <= self._number
         if others or not (is_ours or self.confirmed_s < 0):

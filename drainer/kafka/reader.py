@@ -208,7 +208,7 @@ class RangeReader:
         if complaint := self._log.trouble_since(since_s):
             return complaint
         if self._error_text is None and self.clock() - since_s > SILENCE_S:
-            return "the broker does not answer"
+            return f"no answer from broker {self.settings.bootstrap_servers}"
         return self._error_text
 
     def assign(self, ranges: Mapping[int, tuple[int, int]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -10,9 +11,11 @@ from datetime import UTC, datetime, timedelta
 from drainer.errors import UsageError
 from drainer.model.option import ValueType, parse_duration
 
-# drainer does not warn before this time, because a drain is slow while it starts.
-SURE_AFTER_S = 5.0
-SURE_FOR_S = 2.0  # A drain must look late for this long before drainer warns.
+# drainer warns once a drain has looked late for this long, by more than the error of its forecast.
+SURE_FOR_S = 30.0
+# The error is half of the range in which the expected end lay in the last minute, and this share of
+# the time left or more.
+RANGE_S, ERROR_LEAST = 60.0, 0.1
 _CLOCK = re.compile(r"^([01]?\d|2[0-3]):([0-5]\d)$")
 
 
@@ -25,7 +28,8 @@ class DeadlineStatus:
         left_s: the time until the deadline.
         margin_s: the time between the end of the drain and the deadline. It is below zero if the
             drain will miss the deadline, and None while that is not known.
-        missed: whether the drain has looked late for long enough to be sure.
+        missed: whether the deadline is over, or the drain has looked late for long enough, and by
+            enough, to be sure.
     """
 
     at: datetime
@@ -44,6 +48,7 @@ class DeadlineWatch:
 
     def __init__(self) -> None:
         self._late_since_s: float | None = None
+        self._ends: deque[tuple[float, float]] = deque()  # When an end was expected, and which.
 
     def judge(
         self, deadline: datetime | None, now: datetime, elapsed_s: float, eta_s: float | None
@@ -60,13 +65,23 @@ class DeadlineWatch:
         if eta_s is None and left_s <= 0:
             eta_s = 0.0
         found = DeadlineStatus(deadline, left_s, None if eta_s is None else left_s - eta_s)
-        if not found.late:
+        late_by_s = -(found.margin_s or 0.0) - self._error_s(elapsed_s, eta_s)
+        if late_by_s <= 0:
             self._late_since_s = None
-            return found
-        if self._late_since_s is None:
+        elif self._late_since_s is None:
             self._late_since_s = elapsed_s
-        sure = elapsed_s >= SURE_AFTER_S and elapsed_s - self._late_since_s >= SURE_FOR_S
-        return replace(found, missed=sure or left_s <= 0)
+        since_s = self._late_since_s
+        sure = since_s is not None and elapsed_s - since_s >= SURE_FOR_S
+        return replace(found, missed=sure or (found.late and left_s <= 0))
+
+    def _error_s(self, elapsed_s: float, eta_s: float | None) -> float:
+        """Note a forecast, and return how much the forecasts of the last minute are off."""
+        if eta_s is not None:
+            self._ends.append((elapsed_s, elapsed_s + eta_s))
+        while self._ends and self._ends[0][0] < elapsed_s - RANGE_S:
+            self._ends.popleft()
+        ends = [end_s for _, end_s in self._ends] or [0.0]
+        return max((max(ends) - min(ends)) / 2, ERROR_LEAST * (eta_s or 0.0))
 
 
 def parse_deadline(text: str, now: datetime | None = None) -> datetime:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
 from heapq import nlargest
 from itertools import chain
 from typing import Any, Protocol, Self, runtime_checkable
@@ -73,6 +74,27 @@ class PartitionStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class OutageStatus:
+    """An outage that the drain waits out.
+
+    Attributes:
+        since: when it began.
+        for_s: how long ago that was.
+        halts: when the drain halts, unless the outage ends before.
+        next_try_s: the time until the next call; None while one is under way.
+    """
+
+    since: datetime
+    for_s: float
+    halts: datetime
+    next_try_s: float | None
+
+
+def _first_to_halt(each: Iterable[OutageStatus | None]) -> OutageStatus | None:
+    return min(filter(None, each), key=lambda outage: outage.halts, default=None)
+
+
+@dataclass(frozen=True, slots=True)
 class FailureStatus:
     """The failures of this run, and what the drain did about them.
 
@@ -87,6 +109,7 @@ class FailureStatus:
         parked_lanes: the number of lanes that wait for another run.
         late: the number of sub-messages whose thread goes on after their time was up.
         outages: how often the circuit breaker opened; ``in_outage`` tells whether it is open.
+        outage: the outage that lasts, of the downstream or of this machine; None if there is none.
         errors: kinds of error texts with their counts, the most frequent first.
         error_types: classes of errors with their counts. They have no content of messages.
         doubled_letters: the number of dead letters that may be in their topic twice;
@@ -106,6 +129,7 @@ class FailureStatus:
     dead_letter_topic: str | None = None
     error_types: tuple[tuple[str, int], ...] = merged(_tally, ())
     in_outage: bool = merged(any, default=False, present=True)
+    outage: OutageStatus | None = merged(_first_to_halt, None, present=True)
     given_up: int = merged(sum)  # How many sub-messages were given up, in all runs.
     # How many sub-messages were given up in this run, by the reason (policy/failures.py).
     given_up_by: tuple[tuple[str, int], ...] = merged(_tally, ())
@@ -252,6 +276,9 @@ class ProgressStatus:
     rate_now: float = 0.0  # the mean of the last few seconds
     rate_average: float = 0.0  # the mean since this run began
     eta_s: float | None = None  # the time left; None while nothing is known to estimate it from
+    # How many times as fast the last seconds were as the last minute, and at least 1. A deadline
+    # is met only if the drain meets it at the pace of the last minute, too.
+    quicker: float = 1.0
     lane_s: float | None = None  # the time that the hottest lane takes, at most ``eta_s``
     deadline: DeadlineStatus | None = None
 
@@ -290,6 +317,8 @@ class LimitStatus:
         lanes_ready: the number of lanes that only wait for a worker.
         hottest: the sub-keys of the longest lanes as texts, which are shortened and masked, each
             with the number of sub-messages that wait in its lane.
+        longest: the number of sub-messages in the longest lane, with the one that runs. If there
+            are many lanes, only those with a long queue are counted.
         held_back: the messages that hold a watermark back, those with the longest time first. It
             has partitions whose watermark stands while others finish, but only a few of them.
         processor: the load of this process, or on Spark the mean load of each task.
@@ -302,6 +331,7 @@ class LimitStatus:
     lanes: int = merged(sum, present=True)
     lanes_ready: int = merged(sum, present=True)
     hottest: tuple[tuple[str, int], ...] = merged(_hottest, (), present=True)
+    longest: int = merged(lambda each: max(each, default=0), present=True)
     held_back: tuple[HeldBack, ...] = merged(_least_offsets, (), present=True)
     buffered_bytes: int = merged(sum, present=True)
     buffer_bytes: int = 0
@@ -316,11 +346,13 @@ class LimitStatus:
 class TimingStatus:
     """The times of this run.
 
-    The latencies of the handler are None until an attempt has returned.
+    The latencies of the handler are None until an attempt has returned. ``p50_at_start_s`` is its
+    median over about the first ten seconds; None before that.
     """
 
     elapsed_s: float = 0.0
     plan_age_s: float = 0.0  # The time since the plan was last written.
+    p50_at_start_s: float | None = None
     latency: Latency | None = merged(merge_latencies, None)
     # The latency in about the last ten seconds.
     latency_recent: Latency | None = merged(merge_latencies, None, present=True)
@@ -332,12 +364,14 @@ class HealthStatus:
 
     Attributes:
         trouble: the trouble that the drain waits out, such as a broker that does not answer.
+        silent_s: for how long no broker has answered; None if that is not the trouble.
         is_kept_waiting: whether the drain reads nothing and begins no call until that is over.
         blocked_by: the line of an async handler that blocks the event loop most often.
         is_blocked: whether the handler blocks the event loop now.
     """
 
     trouble: str | None = None
+    silent_s: float | None = None
     is_kept_waiting: bool = False
     blocked_by: str | None = None
     is_blocked: bool = False

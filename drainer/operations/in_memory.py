@@ -100,6 +100,7 @@ class _Source:
 
 class _Lock:
     lost: DrainerError | None = None
+    silence: tuple[str, float] | None = None
     sure_until_s = inf
 
 

@@ -46,7 +46,6 @@ from typing import NamedTuple
 
 from drainer.message import SubMessage
 from drainer.model.codec import Whole
-from drainer.model.listed import round_duration
 from drainer.model.settings import FailureSettings, OnFailure
 from drainer.policy.fault import Fault
 
@@ -78,6 +77,7 @@ OTHERS_SUCCEED = "others succeeded"
 IN_DOUBT = "max-doubt"
 BY_COMPARISON = (OTHERS_SUCCEED, IN_DOUBT)
 
+DOWNSTREAM_FAILS = "the downstream is failing"
 NOTHING_SUCCEEDED = (
     "nothing has succeeded in this run: the handler or its downstream is broken, not one message"
     " (--tune breaker=off gives up anyway)"
@@ -111,9 +111,6 @@ class Patience(NamedTuple):
     @property
     def ends_s(self) -> float:
         return self.since_s + self.most_s
-
-    def __str__(self) -> str:
-        return f"for up to {round_duration(self.most_s)} ({self.option})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -667,7 +664,7 @@ class FailurePolicy:
             return None
         done += self.others.done
         if done and own_since_s is None:
-            return self.waits_out("the downstream is failing", since_s)
+            return self.waits_out(DOWNSTREAM_FAILS, since_s)
         what = "no message of many succeeds" if done else "nothing has succeeded in this run"
         what += "" if own_since_s is None else ", with errors that look like the messages' own"
         return Patience(what, own_since_s or since_s, self.settings.max_doubt_s, "--tune max-doubt")

@@ -378,7 +378,7 @@ class SparkRun:
         return replace(
             self._reader.complete_status(status, waited_for=not self._work.is_handling),
             limits=replace(status.limits, auto=auto),
-            health=HealthStatus(self._reader.trouble or self._monitor.trouble),
+            health=HealthStatus(self._monitor.trouble or self._reader.trouble),
         )
 
     def sum_up(self, summary: Summary) -> Summary:

@@ -7,6 +7,7 @@ line that is printed has passed through one of the two.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import wrap
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -43,6 +44,11 @@ def segments(line: Pieces, width: int | None = None) -> list[Segment]:
 def plain(line: Pieces) -> str:
     """Return the text of a line without its tones."""
     return "".join(printable(text) for text, _ in line)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Return a text in lines of this width, broken between words. No part of it is left out."""
+    return wrap(printable(text), width, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def headline(page: Page) -> Pieces:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from drainer.model.status import Status
+from drainer.model.status import Status, TimingStatus
 from drainer.policy.concurrency_limit import FULL
 from drainer.text.escape import shorten
 from drainer.view import caps, figures
@@ -12,6 +12,9 @@ from drainer.view import caps, figures
 BUSY = 0.95  # If this share of the workers is busy, all of them count as busy.
 # From these shares on, a drain counts as limited by --rate, a full buffer, or one lane.
 AT_RATE = AT_BUFFER = AT_LANE = 0.9
+# The downstream counts as slowed if the median latency is this many times that of the start, and
+# longer by this many seconds.
+SLOWER, SLOWER_S = 2.0, 0.005
 SHOWN = 40  # The characters of a sub-key that are shown.
 
 
@@ -22,7 +25,10 @@ class Bottleneck(Enum):
     """
 
     PAUSE = "the pause", "`drainer unpause` ends it"
-    DOWNSTREAM = "the downstream: it fails, and drainer waits until it is back", ""
+    DOWNSTREAM = (
+        "the downstream: it fails, and drainer waits until it is back",
+        "if only these messages are bad, `drainer set PLAN breaker=off` gives them up",
+    )
     TROUBLE = (
         "trouble: {0.health.trouble}",
         "",
@@ -38,6 +44,10 @@ class Bottleneck(Enum):
     RATE = "--rate", "`drainer set PLAN rate=…` raises it"
     WRITE_CAP = "the brokers' limits: at most {write_cap} written", ""
     BLOCKED = "the handler: it blocks the event loop at {0.health.blocked_by}", "await it there"
+    SLOWED = (
+        "the downstream: p50 went from {p50_before} to {p50_now} since the start",
+        "find out what slows it down; more calls at once may slow it down further",
+    )
     HANDLER = "the handler: every worker is busy", "{more_calls}"
     RETRIES = "retries: failed sub-messages wait for their next attempt", ""
     ENGINE = "{engine}", ""  # A limit that only this engine has.
@@ -57,7 +67,7 @@ def limit_of(status: Status) -> Bottleneck:
     all_read = all(part.position >= part.end for part in progress.partitions)
     full = limits.buffered_bytes >= AT_BUFFER * limits.buffer_bytes
     in_lane = max((waiting for _, waiting in limits.hottest), default=0)
-    longest = bool(eta_s and lane_s and lane_s >= AT_LANE * eta_s)
+    longest = bool(in_lane and eta_s and lane_s and lane_s >= AT_LANE * eta_s)
     alone = workers <= 2 and not limits.lanes_ready and in_lane > 1
     signs = {
         Bottleneck.PAUSE: status.control.paused is not None,
@@ -68,6 +78,7 @@ def limit_of(status: Status) -> Bottleneck:
         Bottleneck.RATE: failures.rate is not None and progress.rate_now >= AT_RATE * failures.rate,
         Bottleneck.WRITE_CAP: busy and status.caps.write_binds,
         Bottleneck.BLOCKED: busy and status.health.is_blocked,
+        Bottleneck.SLOWED: busy and _is_slowed(status.timing),
         Bottleneck.HANDLER: busy,
         Bottleneck.RETRIES: failures.waiting >= max(1, limits.concurrency - workers),
         Bottleneck.ENGINE: engine is not None and engine.limit(status) is not None,
@@ -77,6 +88,13 @@ def limit_of(status: Status) -> Bottleneck:
         Bottleneck.READ_CAP: status.caps.read_binds,
     }
     return next((limit for limit, binds in signs.items() if binds), Bottleneck.READING)
+
+
+def _is_slowed(timing: TimingStatus) -> bool:
+    before_s, now = timing.p50_at_start_s, timing.latency_recent
+    if before_s is None or now is None:
+        return False
+    return now.p50_s >= max(SLOWER * before_s, before_s + SLOWER_S)
 
 
 def limit(status: Status) -> str:
@@ -90,7 +108,7 @@ def advice(status: Status) -> str:
 
 
 def _in_words(text: str, status: Status) -> str:
-    limits, auto = status.limits, status.limits.auto
+    limits, auto, recent = status.limits, status.limits.auto, status.timing.latency_recent
     key, waiting = next(iter(limits.hottest), ("", 0))
     more_calls = "`drainer set PLAN concurrency=…`, if the downstream can take more"
     if auto is not None:  # --concurrency auto raises it by itself, up to its maximum.
@@ -107,4 +125,6 @@ def _in_words(text: str, status: Status) -> str:
         read_cap=status.caps.read_cap and caps.words(status.caps.read_cap),
         write_cap=status.caps.write_cap and caps.words(status.caps.write_cap),
         more_calls=more_calls,
+        p50_before=figures.duration(status.timing.p50_at_start_s),
+        p50_now=figures.duration(None if recent is None else recent.p50_s),
     )

@@ -30,7 +30,7 @@ from rich.segment import Segment, Segments
 from drainer.engine.control import Change, Control, ControlRequest, Pause, Stop, Unpause
 from drainer.model.status import PartitionStatus, Status
 from drainer.view import figures
-from drainer.view.layout import Pieces, pieces, plain, segments
+from drainer.view.layout import Pieces, pieces, plain, segments, wrapped
 from drainer.view.limit import limit
 from drainer.view.page import Field, Line, Page, Tone
 from drainer.view.status import (
@@ -271,7 +271,8 @@ class LineView:
         self._last: Status | None = None  # The latest status.
         self._printed: Status | None = None  # The status of the latest line.
         self._due_s: float | None = None  # It is None until the first line is written.
-        self._warned: set[tuple[str, str]] = set()  # Warnings that must not be printed again.
+        # Warnings that must not be printed again.
+        self._warned: set[tuple[str, str | None]] = set()
         self._changes_seen = 0  # How many changes of the drain were printed so far.
 
     def __enter__(self) -> Self:
@@ -301,7 +302,7 @@ class LineView:
 
     def _warn(self, status: Status) -> None:
         for event, text, _ in warnings(status):
-            known = (event, text if event in ("trouble", "stopping") else "")
+            known = (event, {"trouble": status.health.trouble, "stopping": text}.get(event))
             if known not in self._warned:
                 self._warned.add(known)
                 self._terminal.event(logging.WARNING, event, text)
@@ -388,7 +389,8 @@ def frame(status: Status, width: int, height: int, below: str = "") -> list[Piec
     lines = [_title(status, width), _total(status, width)]
     if verdict_line.mark:  # A verdict without a mark says no more than the line above it.
         lines.append([(verdict_line.marked, verdict_line.tone)])
-    lines += [[(f"! {text}", tone)] for text, tone in beside_verdict(status)]
+    for text, tone in beside_verdict(status):
+        lines += [[(line, tone)] for line in wrapped(f"! {text}", width)]
     lines += [pieces(each) for each in causes(status)]
     plan = Field("plan", status.plan)
     events = map(event_words, reversed(status.control.changes[-CHANGES_SHOWN:]))

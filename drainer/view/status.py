@@ -44,6 +44,7 @@ from drainer.view.page import (
 
 WITHOUT_EXTRA = "<!doctype html><title>drainer</title><p>This page needs drainer[report].</p>"
 _HOTTEST_SHOWN, _KEY_SHOWN = 3, 24
+_CLOCK_IS_CLEAR = timedelta(hours=20)  # A time that is later needs its day.
 _MOST_LEFT, _ERRORS_LOGGED = 8, 5  # The partitions and errors in a line of the log.
 
 
@@ -164,13 +165,33 @@ def warnings(status: Status) -> Iterator[tuple[str, str, Tone]]:
     """Yield the warnings that can't wait, each as the name of its event, its text and its tone."""
     progress = status.progress
     if status.health.trouble is not None:
-        yield "trouble", f"trouble: {status.health.trouble}", Tone.WARN
+        yield "trouble", trouble_words(status.health.trouble, status), Tone.WARN
     for warning in blocking_warnings(status.health):
         yield "blocked", warning, Tone.WARN
     if (late := deadline.warning(progress.deadline)) is not None:
         yield "deadline", f"{late}; limited by {limit(status)}", Tone.BAD
     if status.control.stopping is not None:
         yield "stopping", f"stopping: {status.control.stopping}", Tone.WARN
+
+
+def trouble_words(trouble: str, status: Status) -> str:
+    """Return the trouble with all times that are known of it.
+
+    An outage becomes ``outage since 17:02:11 (1m 10s): … refuses connections; next try in 8s, halts
+    at 18:02``.
+    """
+    outage, silent_s = status.failures.outage, status.health.silent_s
+    if silent_s is not None:
+        return f"{trouble} since {figures.duration(silent_s)}"
+    if outage is None:
+        return f"trouble: {trouble}"
+    since, halts = outage.since.astimezone(), outage.halts.astimezone()
+    at = f"{halts:%H:%M}" if halts - since < _CLOCK_IS_CLEAR else f"{halts:%d %b %H:%M}"
+    what = "outage" if status.failures.in_outage else "trouble"
+    begun = f"{what} since {since:%H:%M:%S} ({figures.duration(outage.for_s)}): {trouble}"
+    next_s = outage.next_try_s
+    tries = "" if next_s is None else f"next try in {figures.duration(next_s)}, "
+    return f"{begun}; {tries}halts at {at}"
 
 
 def blocking_warnings(health: HealthStatus) -> Iterator[str]:

@@ -26,7 +26,7 @@ def test_a_handler_that_leaks_sockets_loses_nothing_and_is_named_as_the_cause(
     topic = command.topic(distinct(400))
     bad = ("--retries", "0", "--tune", "breaker=off", "--on-failure", "skip")
     outcome = command.drain(topic, *bad, "-c", "4", "-o", "json", handler=leaks, code=4)
-    assert "trouble: this machine fails the handler: Too many open files" in outcome.err
+    assert "): this machine fails the handler: Too many open files" in outcome.err
     assert "gives nothing up" in outcome.err
     assert "of at most 100 this process has 100 open" in outcome.err
     assert " sockets" in outcome.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from builders import a_plan, advanced, changed, counts
 from core.letters import Sample, as_record
 from core.messages import message_at, sub_of, take_all
-from drainer.core.first import KeyBloom, PriorityDispatcher
+from drainer.core.first import KeyBloom, LaneLengths, PriorityDispatcher
 from drainer.core.other_claims import ClassMap
 from drainer.errors import PlanRefused
 from drainer.insight.first import PassDivider
@@ -214,3 +215,20 @@ def test_an_estimate_counts_sub_messages_of_a_class_that_wait_for_the_rest() -> 
     workload = Workload([], Keys())
     (found,) = divider.divided([workload, workload], 3).classes
     assert found.deferred == 20  # c2 behind the one that waits for a, and c3 behind a barrier
+
+
+@pytest.mark.parametrize("lanes", [50, 40_000])
+def test_the_share_of_the_longest_lane_is_known_in_bounded_memory(lanes: int) -> None:
+    chance, lengths = Random(1), LaneLengths(most=1_000)
+    for _ in range(60_000):
+        hot = chance.random() < 0.1
+        lengths.add(("hot",) if hot else (chance.randrange(lanes),))
+    assert lengths.share == pytest.approx(0.1, rel=0.05)
+    assert len(lengths._counts) <= 1_000  # noqa: SLF001 - its memory is what this is about
+
+
+def test_without_lanes_there_is_no_longest() -> None:
+    lengths = LaneLengths()
+    assert lengths.share == 0.0
+    lengths.add(())
+    assert lengths.share == 0.0

@@ -20,7 +20,7 @@ from drainer.model.latency import Latency
 from drainer.model.plan import OpenTransaction
 from drainer.model.priority import ClassStatus, PriorityClass
 from drainer.model.progress import Counts, Outcome
-from drainer.model.status import SECTIONS, AutoStatus, FailureStatus
+from drainer.model.status import SECTIONS, AutoStatus, FailureStatus, HeldBack, OutageStatus
 from drainer.model.unhandled import RuleStatus, Unhandled
 from drainer.policy.dead_letter import FORMAT as LETTER_FORMAT
 from drainer.policy.dead_letter import RECEIPT
@@ -35,7 +35,8 @@ PARKED = ParkedLanes(1, (ParkedLane("'doc-17'", "orders/0/118[2]", "ValueError: 
 FULL_PLAN = json.loads((ROOT / "tests/store/full_plan.json").read_bytes())
 CAP = a_cap()
 FULL_SUMMARY = a_summary(
-    failures=FailureStatus(),
+    failures=FailureStatus(outage=OutageStatus(datetime.now(UTC), 1.0, datetime.now(UTC), 1.0)),
+    held_back=(HeldBack(0, 470, "'d-root'", 423, 20.0),),
     parked=PARKED,
     left_alone={"of other drains": 1},
     latency=LATENCY,
@@ -144,7 +145,7 @@ def test_each_field_of_a_summary_is_on_the_page_and_no_other() -> None:
 def test_each_field_of_a_status_is_on_the_page_and_no_other() -> None:
     body = json.loads(json.dumps(replace(FULL_SUMMARY.last, progress=PROGRESS).as_json()))
     found = {f"partitions.{name}" for each in body["partitions"] for name in each} | set(body)
-    objects = {"auto", "deadline", "partitions", "processor"}
+    objects = {"auto", "deadline", "outage", "partitions", "processor"}
     named = [name for name in documented("Status") if "." not in name or "partitions" in name]
 
     ensure_same(named, found - objects)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from random import Random
 from typing import Any
 
@@ -145,6 +146,9 @@ def test_a_later_time_that_was_requested_stays_whatever_recovers(story: Story) -
     assert (story.failures.ready, story.failures.waiting) == (1, 0)
 
 
+INSTANT = timedelta(milliseconds=1)
+
+
 @told(lanes=20, max_outage_s=3_600.0)
 def test_a_status_changes_nothing_until_an_event_comes(story: Story) -> None:
     failures, now_s = story.failures, 0.0
@@ -154,13 +158,18 @@ def test_a_status_changes_nothing_until_an_event_comes(story: Story) -> None:
         story.world.now_s += 1.0
 
     def seen() -> tuple[object, ...]:
-        return failures.status(), failures.trouble, failures.waiting
+        return replace(failures.status(), outage=None), failures.trouble, failures.waiting
 
     first = seen()
-    assert "for up to 1h (--tune max-outage)" in (failures.trouble or "")
+    outage = failures.status().outage
+    assert outage is not None
+    assert abs(outage.halts - outage.since - timedelta(hours=1)) < INSTANT
     assert [seen() for _ in range(3)] == [first] * 3
     story.world.now_s = now_s = 10_000.0
     assert seen() == first, "only events and the clock's timers change anything"
+    later = failures.status().outage
+    assert later is not None
+    assert abs(later.halts - outage.halts) < INSTANT
     assert story.breaker.is_open
 
     failures.hear(Totals(done=60, finished=60, began_s=EPOCH_S + now_s))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from datetime import timedelta
 from itertools import pairwise
 from math import inf
 from pathlib import Path
@@ -407,6 +408,7 @@ def test_while_the_lock_is_not_confirmed_nothing_else_is_the_limit(virtual: Virt
     assert lapsed
     for status in lapsed:
         assert limit_of(status) is Bottleneck.TROUBLE
+        assert status.health.silent_s is None
         assert "the lock on the group is not confirmed" in limit(status)
         assert advice(status) == ""
 
@@ -438,7 +440,7 @@ def test_what_holds_the_watermark_back_is_named_while_others_finish(
     if masked:
         monkeypatch.setenv("DRAINER_MASK_KEYS", "a secret of this test")
     records = [[f"k{n}"] for n in range(1_000)]
-    records[10] = ["k0", *["d-root"] * 40]
+    records[10] = ["d-root"] * 41
     rehearsal = virtual.rehearsal({0: log_of(*records)}, LocalSettings(concurrency=4))
     took_s = {"d-root": 0.5}
     handler = virtual.handler(OnTheLoop, lambda sub: took_s.get(str(sub.key), 0.1))
@@ -473,3 +475,35 @@ def test_while_a_class_is_drained_nothing_holds_the_watermark_back(virtual: Virt
     handler = virtual.handler(OnTheLoop, lambda sub: 0.05)
     assert rehearsal.drain(handler, "sub_key =~ 'k1.*'", only=True).exit_code == 0
     assert {each.limits.held_back for each in rehearsal.statuses} == {()}
+
+
+def test_a_downstream_that_becomes_slow_is_compared_with_the_start(virtual: VirtualDrains) -> None:
+    rehearsal = virtual.rehearsal(in_lanes(4_000), LocalSettings(concurrency=10))
+    handler = virtual.handler(OnTheLoop, lambda sub: 0.05 if virtual.world.now_s < 15 else 0.4)
+    assert rehearsal.drain(handler).exit_code == 0
+    limits = [limit_of(status) for status in rehearsal.statuses]
+    slowed = limits.index(Bottleneck.SLOWED)
+    assert Bottleneck.HANDLER in limits[:slowed]
+    assert 15 < rehearsal.statuses[slowed].timing.elapsed_s < 25
+    assert set(limits[slowed:-5]) == {Bottleneck.SLOWED}
+    words = limit(rehearsal.statuses[slowed + 20])
+    assert words == "the downstream: p50 went from 50ms to 400ms since the start", words
+
+
+def test_the_last_minute_counts_for_a_deadline(virtual: VirtualDrains) -> None:
+    """A downstream that hangs half of the time does not make a deadline at its best pace."""
+    by = virtual.runtime.wall() + timedelta(seconds=72)
+
+    def flaps(sub: SubMessage) -> float:
+        now_s = virtual.world.now_s
+        return 0.1 + (40 - now_s % 40 if now_s % 40 >= 20 else 0.0)
+
+    rehearsal = virtual.rehearsal(
+        in_lanes(1_000), LocalSettings(concurrency=2, deadline=by, plan_interval_s=1.0)
+    )
+    assert rehearsal.drain(virtual.handler(OnTheLoop, flaps)).exit_code == 0
+    assert rehearsal.statuses[-1].timing.elapsed_s > 72
+    later = [each.progress for each in rehearsal.statuses if 40 < each.timing.elapsed_s < 72]
+    judged = [(each.deadline, each.eta_s) for each in later if each.deadline and each.eta_s]
+    assert any(deadline.left_s > eta_s for deadline, eta_s in judged), "it looks as if it did"
+    assert all(deadline.late for deadline, _ in judged)

@@ -35,6 +35,7 @@ from engine.made_up_kafka import (
     VirtualDrains,
     both_kinds,
     handler_of,
+    in_lanes,
     log_of,
 )
 from simulation.loop import work
@@ -335,3 +336,24 @@ def test_an_error_in_the_view_ends_the_drain_loudly_with_the_plan_saved(
     assert handler.account.finished
     assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
     resumes(rehearsal, handler)
+
+
+def test_a_silent_coordinator_is_the_trouble_whatever_else_is_wrong(virtual: VirtualDrains) -> None:
+    silent: list[Status] = []
+
+    def fall_silent(status: Status) -> None:
+        lock, now_s = rehearsal.lock, virtual.world.now_s
+        if 1.0 < now_s < 20.0:
+            lock.sure_until_s, lock.silence = -inf, ("broker b1:9092", 1.0)
+            rehearsal.source.trouble = "b1:9092/1: 3 request(s) timed out"
+        else:
+            lock.sure_until_s, lock.silence, rehearsal.source.trouble = inf, None, None
+        if status.health.silent_s is not None:
+            silent.append(status)
+
+    rehearsal = virtual.rehearsal(in_lanes(400), LocalSettings(concurrency=4), observe=fall_silent)
+    assert rehearsal.drain(virtual.handler(OnTheLoop, lambda sub: 0.05)).exit_code == 0
+    assert {each.health.trouble for each in silent} == {"no answer from broker b1:9092"}
+    assert silent[-1].health.silent_s == pytest.approx(19.0, abs=1.0)
+    assert all(each.health.is_kept_waiting for each in silent)
+    assert rehearsal.statuses[-1].health.trouble is None

@@ -24,6 +24,7 @@ from scenarios.brokers import Broker
 
 LONG_SESSION_S = 60.0
 SOON_S = 20.0  # on a busy machine, and far less than that session
+SILENT_S = 2.0
 RELEASED_WITHIN_S = 2.5  # less than the time after which a release gives up
 MakeLock = Callable[..., GroupLock]
 
@@ -337,3 +338,33 @@ def test_a_machine_that_slept_is_not_sure_of_its_lock_until_it_has_checked(
     assert not sure[0]
     eventually(lambda: is_sure(own), "the lock is sure again")
     assert own.lost is None
+
+
+def test_a_coordinator_that_stands_still_is_silent_and_one_that_refuses_is_not(
+    own_broker: Broker,
+    own_cluster: Cluster,
+    interposed: type[Interposed],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lock_module, "SILENT_S", SILENT_S)
+    own_cluster.create_topic("silence", 1)
+    held = GroupLock(own_cluster, "g-silence", "silence", "a")
+    held.acquire()
+    try:
+        assert held.silence is None
+        interposed.silent = True
+        eventually(lambda: boottime_s() - held.confirmed_s > SILENT_S + 1, "none is confirmed")
+        assert held.silence is None, "the coordinator answers"
+        interposed.silent = False
+        eventually(lambda: is_sure(held), "it is confirmed")
+        own_broker.pause()
+        try:
+            eventually(lambda: held.silence is not None, "the silence is noticed")
+            name, since_s = held.silence or ("", 0.0)
+            assert own_cluster.settings.bootstrap_servers in name
+            assert SILENT_S <= boottime_s() - since_s < 10.0
+        finally:
+            own_broker.resume()
+        eventually(lambda: held.silence is None, "it answers again")
+    finally:
+        held.release()

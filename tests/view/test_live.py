@@ -8,14 +8,15 @@ import sys
 import threading
 import time
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from builders import a_cap, a_status, changed, counts
 from drainer.model.deadline import DeadlineStatus
+from drainer.model.latency import Latency
 from drainer.model.priority import ClassStatus
-from drainer.model.status import FailureStatus, Load, Status
+from drainer.model.status import FailureStatus, HeldBack, Load, OutageStatus, Status
 from drainer.view import deadline
 from drainer.view.limit import advice, limit
 from drainer.view.live import PRINTED_MOST, LiveView, RunningLine, frame, progress_view, status_line
@@ -59,9 +60,61 @@ def test_a_frame_fits_its_screen(size: tuple[int, int], partitions: int) -> None
 def test_a_line_that_is_cut_ends_in_an_ellipsis() -> None:
     terminal, err = on_screen()
     with LiveView(terminal) as view:
-        view.update(a_status(trouble="no broker answers " * 20))
+        view.update(a_status(plan="a/very/long/path/" * 20))
     lines = ANSI.sub("", err.getvalue()).splitlines()
-    assert any(line.startswith("! trouble: no broker") and line[79:] == "…" for line in lines)
+    assert any(line.startswith("  plan  ") and line[79:] == "…" for line in lines)
+
+
+URL = "http://search.production.example.com:9200/a/rather/long/path/to/the/index/of/orders/of/2026"
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_an_outage_is_shown_whole_with_its_times(width: int) -> None:
+    since = datetime(2026, 11, 20, 17, 2, 11).astimezone()
+    outage = OutageStatus(since, 70.0, since + timedelta(hours=1), 8.0)
+    trouble = f"ConnectionError: {URL} refuses connections"
+    status = a_status(trouble=trouble, failures=FailureStatus(in_outage=True, outage=outage))
+    lines = words_of(status, width)
+    first = next(n for n, line in enumerate(lines) if line.startswith("! "))
+    until = next(n for n, line in enumerate(lines) if line.startswith("  limited by"))
+    assert max(map(len, lines[first:until])) <= width
+    shown = " ".join(line.strip() for line in lines[first:until])
+    words = f"! outage since 17:02:11 (1m 10s): {trouble}; next try in 8.0s, halts at 18:02"
+    assert shown.replace(" ", "") == words.replace(" ", "")
+    assert "! outage since 17:02:11 (1m 10s): ConnectionError:" in lines[first]
+    assert "if only these messages are bad" in advice(status)
+    later = replace(outage, halts=since + timedelta(days=2), next_try_s=None)
+    status = changed(status, failures=FailureStatus(in_outage=True, outage=later))
+    assert [text for _, text, _ in warnings(status)] == [
+        f"outage since 17:02:11 (1m 10s): {trouble}; halts at 22 Nov 17:02"
+    ]
+
+
+def test_a_silent_broker_is_named_with_the_time_of_its_silence() -> None:
+    status = a_status(trouble="no answer from broker b1:9092", silent_s=15.0)
+    assert "! no answer from broker b1:9092 since 15s" in words_of(status)
+
+
+def test_a_downstream_that_has_become_slow_is_no_reason_for_more_calls() -> None:
+    slow = Latency.of(100, 0.22, [0.22] * 101)
+    status = a_status(p50_at_start_s=0.022, latency_recent=slow)
+    assert limit(status) == "the downstream: p50 went from 22ms to 220ms since the start"
+    assert "concurrency=" not in advice(status)
+    for before_s in (None, 0.12):
+        assert (
+            limit(changed(status, p50_at_start_s=before_s)) == "the handler: every worker is busy"
+        )
+    quick = Latency.of(100, 0.004, [0.004] * 101)
+    assert limit(changed(status, p50_at_start_s=0.001, latency_recent=quick)).startswith("the hand")
+
+
+def test_what_holds_the_watermark_back_is_a_line_of_the_view() -> None:
+    held = HeldBack(0, 470, "'d-root'", 423, 20.0)
+    words = "held back by 0:470, sub-key 'd-root' (423 before it), for 20s"
+    assert f"  watermark     {words}" in words_of(a_status(held_back=(held,)))
+    other = replace(held, partition=1, key=None)
+    text = "\n".join(words_of(a_status(held_back=(other, held, held)), 110))
+    assert "  watermark     held back by 1:470, for 20s  (and 2 more partitions)" in text
 
 
 def test_many_partitions_collapse_to_the_worst() -> None:

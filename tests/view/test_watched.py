@@ -11,7 +11,7 @@ from drainer.control.wire import About, DrainReport
 from drainer.model.account import Event, EventKind
 from drainer.model.deadline import DeadlineStatus
 from drainer.model.latency import Latency
-from drainer.model.status import FailureStatus, HeldBack, Load, Paused, Status
+from drainer.model.status import FailureStatus, HeldBack, Load, OutageStatus, Paused, Status
 from drainer.model.unhandled import RuleStatus
 from drainer.spark.assign.status import SparkStatus
 from drainer.text.mask import short_key
@@ -24,12 +24,14 @@ EVENT = Event(
 )
 ABOUT = About("p.json", "orders", "indexer", "d-1", "process", EVENT.at)
 LATENCY = Latency.of(100, 0.02, [n / 1_000 for n in range(101)])
+NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
 FAILURES = FailureStatus(
     *(9, 8, 7, 6, 5, 4, 3),
     errors=(("OSError: [b1] is away", 30), ("V", 2)),
     dead_letter_topic="dead",
     error_types=(("OSError", 30),),
     in_outage=True,
+    outage=OutageStatus(NOON, 70.0, NOON, 8.0),
     given_up=2,
     rate=50.0,
 )
@@ -54,6 +56,10 @@ FAILURES = FailureStatus(
             read_cap=a_cap(),
             write_cap=a_cap(bytes_per_s=1e6, binds=False),
             trouble=samples.EVIL,
+            silent_s=7.5,
+            p50_at_start_s=0.002,
+            quicker=1.5,
+            longest=99,
             blocked_by="handler.py:7",
             paused=Paused(EVENT, EVENT.at),
             changes=(EVENT, EVENT),

@@ -66,6 +66,7 @@ class Fence:
         # The reason why the task has to end: LockLost if a newer driver or attempt has taken over,
         # Interrupted if the driver requests a stop.
         self.lost: DrainerError | None = None
+        self.silence: tuple[str, float] | None = None  # A task does not ask the brokers.
         self.trouble: str | None = None  # The reason why the last look failed.
         self.calls: Callable[[], int] = _no_calls  # It returns how many calls are in the handler.
         self.control = DriverControl()  # The newest message of the driver.

@@ -1,0 +1,102 @@
+"""The time left that a running drain shows, against the truth, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from drainer.message import SubMessage
+from drainer.model.settings import LocalSettings
+from drainer.model.status import Status
+from engine.made_up_kafka import OnTheLoop, VirtualDrains, log_of
+
+WITHIN, WITHIN_S = 0.25, 1.0
+FAN_OUT = 10
+Latency = Callable[[SubMessage], float]
+FIRST = "sub_key =~ 'k1.*'"
+
+
+def fixed(latency_s: float) -> Latency:
+    return lambda sub: latency_s
+
+
+def exponential(mean_s: float) -> Latency:
+    chance = Random(3)
+    return lambda sub: chance.expovariate(1 / mean_s)
+
+
+def slow_if_hot(sub: SubMessage) -> float:
+    return 0.3 if sub.key == "hot" else 0.1
+
+
+def records(
+    messages: int, hot: float = 0.0, keys: int = 400, hot_from: float = 0.0
+) -> list[list[str]]:
+    """Messages of which a share of the operations is in one lane, from a place on."""
+    chance = Random(1)
+
+    def key(place: float) -> str:
+        is_hot = place >= hot_from and chance.random() < hot
+        return "hot" if is_hot else f"k{chance.randrange(keys)}"
+
+    return [[key(n / messages) for _ in range(FAN_OUT)] for n in range(messages)]
+
+
+def near(shown_s: float, truth_s: float) -> bool:
+    return abs(shown_s - truth_s) <= max(WITHIN * truth_s, WITHIN_S)
+
+
+@pytest.mark.parametrize(
+    ("backlog", "concurrency", "latency", "first"),
+    [
+        pytest.param(records(200), 20, exponential(0.3), (), id="no lane is long"),
+        pytest.param(records(200, hot=1.7 / 20), 20, fixed(0.3), (), id="a lane of 1.7 W/C"),
+        pytest.param(records(200, hot=0.95 / 20), 20, fixed(0.3), (), id="a lane of 0.95 W/C"),
+        pytest.param(records(100, hot=0.1), 100, fixed(0.3), (), id="a tail of one lane"),
+        pytest.param(records(200, keys=40), 100, fixed(0.3), (), id="a tail of forty short lanes"),
+        pytest.param(records(200, hot=0.06), 20, slow_if_hot, (), id="a lane of longer calls"),
+        pytest.param(
+            records(200, hot=0.3, hot_from=0.8), 20, fixed(0.3), (), id="a lane that comes late"
+        ),
+        pytest.param(
+            records(200, hot=1.7 / 20), 20, fixed(0.3), (FIRST,), id="a class before a long lane"
+        ),
+        pytest.param(
+            records(200, hot=1.7 / 20), 20, fixed(0.3), ("message.offset % 3 == 0",),
+            id="a class that waits in a long lane",
+        ),
+    ],
+)  # fmt: skip
+def test_the_time_left_is_right_until_the_end_and_does_not_jump(
+    virtual: VirtualDrains,
+    backlog: Sequence[list[str]],
+    concurrency: int,
+    latency: Latency,
+    first: tuple[str, ...],
+) -> None:
+    seen: list[tuple[float, Status]] = []
+    rehearsal = virtual.rehearsal(
+        {0: log_of(*backlog)},
+        LocalSettings(concurrency=concurrency, plan_interval_s=1.0),
+        observe=lambda status: seen.append((virtual.world.now_s, status)),
+    )
+    assert rehearsal.drain(virtual.handler(OnTheLoop, latency), *first).exit_code == 0
+    begun_s, ended_s = seen[0][0], seen[-1][0]
+    shown = [(at_s, each.progress.eta_s) for at_s, each in seen if each.progress.eta_s is not None]
+    assert shown[0][0] - begun_s < 3.0
+    settled = [
+        (at_s, eta_s) for at_s, eta_s in shown if at_s >= begun_s + 0.1 * (ended_s - begun_s)
+    ]
+    off = [
+        (at_s, eta_s, ended_s - at_s) for at_s, eta_s in settled if not near(eta_s, ended_s - at_s)
+    ]
+    assert len(off) <= 0.02 * len(settled), off
+    jumps = [
+        (at_s, eta_s)
+        for (before_s, before), (at_s, eta_s) in pairwise(settled)
+        if not near(eta_s, max(0.0, before - (at_s - before_s)))
+    ]
+    assert jumps == []
