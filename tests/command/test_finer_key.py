@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from command.process import Command, Running
+from command.process import ENDS_WITHIN_S, Command, Running
 from command.service import Service, aiohttp_web, service
 from kafka.topic import Topic, eventually
 
@@ -115,7 +115,9 @@ def test_killed_it_goes_on_from_its_plan_alone(command: Command, engine: tuple[s
     topic, seen = inbox(command, 400), Mailer(pause_s=0.02)
     with service(seen.answer) as called:
         running = begin(command, topic, called, *engine)
-        eventually(lambda: len(seen.ended) > 150 or not running.running, "some are done", 120)
+        eventually(
+            lambda: len(seen.ended) > 150 or not running.running, "some are done", ENDS_WITHIN_S
+        )
         running.kill()
         eventually(lambda: not seen.running, "the service has ended its calls", 10)
         assert len(seen.ended) < 400
@@ -171,3 +173,28 @@ def test_messages_without_a_key_run_beside_each_other(
     with service(answer) as called:
         command("run", *what, *engine, "--set", f"url={called.url}")
     assert most == 10 or (engine and most > 5)
+
+
+def test_every_command_of_a_backlog_takes_the_keys(command: Command) -> None:
+    topic = inbox(command, 100)
+    where = ("--topic", topic.name, "--group", "g", "-b", command.bootstrap, "--from", "earliest")
+    inspected = command("inspect", *where, "--handler", "count", *KEYS, "-o", "json").answer
+    assert inspected["skew"]["barriers"] == 2
+    assert {each["name"] for each in inspected["skew"]["hottest"]} == {f"'{n}'" for n in range(9)}
+    how = ("--latency", "10ms", "-c", "50", "-o", "json")
+    estimated = command("estimate", *where, "--handler", "count", *KEYS, *how).answer["estimate"]
+    alone = command("estimate", *where, "--handler", "count", *how).answer["estimate"]
+    assert estimated["range_s"][1] < alone["range_s"][1] / 3
+    certified = command("certify", "count", *where[:2], *where[4:6], *KEYS)
+    assert "certified on this sample" in certified.out
+
+
+def test_a_key_that_fails_rejects_the_message(command: Command) -> None:
+    topic = command.topic(['{"thread_id": 1}', '{"thread_id": [1]}', "{}"])
+    what = [*command.what(topic, "count"), "--from", "earliest", "--yes", *KEYS]
+    halted = command("run", *what, code=5)
+    assert "a key must be text or a whole number" in halted.error
+    assert f"{topic.name}/0/1" in halted.error
+    how = ("--yes", "-o", "json", "--tune", "on-split-failure=skip")
+    resumed = command("resume", str(command.plan(topic)), *how, code=6).answer["messages"]
+    assert (resumed["read"], resumed["done"], resumed["failed"]) == (3, 2, 1)
