@@ -144,8 +144,8 @@ class FakeCluster(Cluster):
         known = name == self.kafka.group and set(self.kafka.committed.values()) != {None}
         return GroupInfo(name, "stable" if members else "empty" if known else "dead", members)
 
-    def near_groups(self, name: str) -> list[str]:
-        return []
+    def missing(self, name: str, what: str = "does not exist") -> str:
+        return f"group {name} {what}"
 
     def committed(
         self, group: str, topic: str, partitions: Iterable[int], timeout_s: float | None = None

@@ -222,7 +222,8 @@ def preview_and_drain(
     if prepared.is_empty:
         summary = drain(cluster, prepared, running)
     else:
-        question = f"Drain {plan.terms.topic} for {plan.terms.group}?"
+        new = "the new group " if action.new_group else ""
+        question = f"Drain {plan.terms.topic} for {new}{plan.terms.group}?"
         redrive, needs_yes = plan.terms.redrive, action.needs_yes
         if redrive is not None:
             question = f"Redrive these letters of {plan.terms.topic}?"

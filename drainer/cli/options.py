@@ -97,7 +97,11 @@ class BacklogOptions(RecordOptions):
         basic=True,
         metavar="START",
     )
-    until: str = _backlog("End (exclusive): end, OFFSET or @ISO-TIME.", "end", metavar="END")
+    until: str = _backlog(
+        "End (exclusive): end, OFFSET, +N for the next N offsets of each partition, or @ISO-TIME.",
+        "end",
+        metavar="END",
+    )
     no_commit: bool = _backlog(
         "Drain a range again: the group keeps its offsets and consumers.",
         False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteR
 from math import inf
 from pathlib import Path
 
-from drainer.control.place import folders, is_own_socket, socket_name, sockets
+from drainer.control.place import folders, is_own_socket, remembered, socket_name, sockets
 from drainer.control.server import ANSWER_S, peer
 from drainer.control.wire import About, Done, DrainReport, Refusal
 from drainer.engine.control import ControlRequest
@@ -22,6 +22,7 @@ from drainer.host.trust import read_own
 from drainer.model.codec import decode, encode
 from drainer.model.plan import OffsetPlan
 from drainer.model.status import Status
+from drainer.model.terms import Terms
 from drainer.store.place import PLANS, PlanPlace
 from drainer.store.plan_file import PlanFile
 
@@ -64,13 +65,33 @@ def running() -> list[FoundDrain]:
         return [found for found in threads.map(_look, paths) if found is not None]
 
 
+def left_of(terms: Terms) -> Iterator[tuple[Path, OffsetPlan]]:
+    """Find the plans of drains of the same topic and group that are not done and no longer run.
+
+    They are in this folder, or this machine remembers them.
+    """
+    for each in left([*Path().glob(PLANS), *remembered()]):
+        if each.left is not None and _of(each.left.terms) == _of(terms):
+            with suppress(DrainerError):
+                yield each.path, PlanFile(each.path).load(without_reports=True).plan
+
+
+def _of(terms: Terms) -> tuple[str, str, bool]:
+    return terms.topic_id, terms.group, terms.commits
+
+
 def left_in(folder: Path) -> Iterator[FoundDrain]:
-    """Find the plans in a folder whose drains are not done and no longer run.
+    """Find the plans in a folder whose drains are not done and no longer run."""
+    return left(sorted(folder.glob(PLANS)))
+
+
+def left(paths: Iterable[Path]) -> Iterator[FoundDrain]:
+    """Find those of these plans whose drains are not done and no longer run.
 
     Only the plans are read, neither journals nor the state of tasks, so a drain may have done a
     little more. Plans that another user could have written are skipped, and so are other files.
     """
-    for name in sorted(folder.glob(PLANS)):
+    for name in paths:
         with suppress(OSError, ValueError, DrainerError):
             if not name.is_file():
                 continue

@@ -12,7 +12,7 @@ from pathlib import Path
 from drainer.store.place import PlanPlace
 
 OURS = "drainer"
-SUFFIX = ".sock"
+SUFFIX, PLAN = ".sock", ".plan"
 LENGTH_MOST = 100  # The longest path of a socket, in bytes. Systems allow 104 or 108.
 USERS, TMP = Path("/run/user"), Path("/tmp")
 
@@ -55,6 +55,23 @@ def sockets() -> Iterator[Path]:
         if owner_of(folder) == os.geteuid():
             with suppress(OSError):
                 yield from sorted(path for path in folder.glob(f"*{SUFFIX}") if is_own_socket(path))
+
+
+def link_to(plan: PlanPlace) -> Path:
+    """Return the link by which this machine remembers a plan until its drain is done."""
+    own = [folder for folder in folders() if owner_of(folder) == os.geteuid()]
+    return (own or folders())[0] / f"{socket_name(plan).removesuffix(SUFFIX)}{PLAN}"
+
+
+def remembered() -> Iterator[Path]:
+    """Yield the links to plans, and remove those whose plans are gone."""
+    for folder in folders():
+        with suppress(OSError):
+            for link in sorted(folder.glob(f"*{PLAN}")):
+                if link.exists():
+                    yield link
+                else:
+                    link.unlink()
 
 
 def is_own_socket(path: Path) -> bool:

@@ -20,12 +20,12 @@ from socketserver import UnixStreamServer
 from time import monotonic
 from typing import Any, Self
 
-from drainer.control.place import LENGTH_MOST, folders, make_folder, socket_name
+from drainer.control.place import LENGTH_MOST, folders, link_to, make_folder, socket_name
 from drainer.control.serving import QuietHandler, QuietServer
 from drainer.control.wire import About, Done, DrainReport, Refusal
 from drainer.engine.control import REQUESTS, Control, ControlRequest, Stop
 from drainer.engine.signals import BLOCKED_S
-from drainer.errors import DrainerError, Refused, UsageError
+from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE, DrainerError, Refused, UsageError
 from drainer.host.forks import keep_from_children
 from drainer.host.os_errors import user_at_host
 from drainer.model.codec import decode, encode
@@ -57,7 +57,8 @@ class ControlServer:
     ) -> None:
         self.control = control
         self.trouble: str | None = None
-        self._name = socket_name(plan)
+        self._name, self._link = socket_name(plan), link_to(plan)
+        self._plan = plan
         self._about = about
         self._give_up = give_up
         self._at_exit = ExitStack()
@@ -77,6 +78,8 @@ class ControlServer:
             threading.Thread(target=listener.serve_forever, name="control", daemon=True).start()
             self._at_exit.enter_context(listener)
             self._at_exit.callback(listener.shutdown)
+            with suppress(OSError):  # An earlier run has made it, or the plan is in a store.
+                self._link.symlink_to(self._plan)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -97,6 +100,9 @@ class ControlServer:
         """Take the summary of the drain. Watchers get it when the block ends."""
         with self._changed:
             self._summary = summary
+        if summary.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS):
+            with suppress(OSError):
+                self._link.unlink()
 
     def report(self) -> DrainReport:
         """Make a report of this moment."""

@@ -22,9 +22,11 @@ from drainer.errors import (
     ValueNotShipped,
     account_wrong,
 )
+from drainer.handler import Fatal
 from drainer.message import SubMessage, Unsplit
 from drainer.model.listed import counted
 from drainer.model.progress import Counts
+from drainer.policy.failures import NOTHING_SUCCEEDED
 from drainer.split.splitting import PAST, describe_with_line, split_failed
 from drainer.text.mask import describe
 
@@ -142,11 +144,14 @@ def halted_at(sub: SubMessage, error: BaseException, why: str | None) -> Drainer
         return split_failed(sub.message, sub.why, past, f"{why}; last, " if why else "")
     attempts = f" after {sub.attempt} attempts" if sub.attempt > 1 else ""
     reason, cause = "" if why is None else f"{why}; last, ", describe_with_line(error)
+    hint = "Fix the handler or its downstream, then resume. Its lane is still pending."
+    if isinstance(error, ValueNotShipped):
+        hint = error.hint or hint
+    elif why in (None, NOTHING_SUCCEEDED) and not isinstance(error, Fatal):
+        hint += " To go past it, resume with --on-failure park or dead-letter."
     return HandleFailed(
         f"{reason}handle failed for sub-message {sub} ({sub!r}){attempts}: {cause}",
-        hint=error.hint
-        if isinstance(error, ValueNotShipped)
-        else "Fix the handler or its downstream, then resume. Its lane is still pending.",
+        hint=hint,
         cause=error,
     )
 

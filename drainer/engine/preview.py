@@ -83,12 +83,15 @@ class Preview(Shown):
     resumes: bool = False
     checks: tuple[str, ...] = ()  # What was checked and found right, each as a sentence.
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # What is neither a check nor a warning, each as a sentence.
     makes_topic: str | None = None  # The dead-letter topic that will be created, if it is missing.
     batching: Batching | None = None  # None if a call of the handler has one sub-message.
     engine: ShownEngine = ShownEngine()
     cap: Cap | None = None  # The cap on what is read, at the mean size of the messages.
     open_transactions: tuple[OpenTransaction, ...] = ()  # Those before which the backlog ends.
     needs_yes: bool = False  # Whether there is a warning that only --yes confirms.
+    new_group: bool = False  # Whether Kafka has no group of this name yet.
+    examples: tuple[str, ...] = ()  # What ``split`` makes of some messages, a line for each.
 
     @property
     def offsets(self) -> int:

@@ -13,8 +13,9 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
-from drainer.errors import UsageError
+from drainer.errors import UsageError, raised_as
 from drainer.model.latency import Latency
+from drainer.model.option import parse_duration
 
 # A share of the calls, from 0 to 1, and the seconds within which that share returns.
 Quantile = tuple[float, float]
@@ -23,8 +24,6 @@ STEPS = 20  # The curve between two quantiles that a user typed has this many st
 SLICES = 200  # Numeric integrals divide the calls into this many equal parts.
 _EDGE = 1e-4  # A log-normal curve has no p0 and no p100, so its p0.01 and p99.99 are used.
 _NORMAL = NormalDist()
-_UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "": 1.0}
-_DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*$", re.IGNORECASE)
 _QUANTILE = re.compile(r"^\s*p(\d+(?:\.\d+)?)\s*$", re.IGNORECASE)
 _FORM = "Give one duration, such as 10ms, or quantiles, such as p50=8ms,p99=120ms."
 _IN_REPORT = re.compile(r"<script[^>]*application/json[^>]*>(.*?)</script>", re.DOTALL)
@@ -59,7 +58,7 @@ class Distribution:
         quantiles the distribution is log-normal, as latencies mostly are. Raises UsageError.
         """
         if "=" not in text:
-            return cls.constant(_seconds(text, text))
+            return cls.constant(_seconds(text))
         points: dict[float, float] = {}
         for part in text.split(","):
             name, _, value = part.partition("=")
@@ -69,7 +68,7 @@ class Distribution:
             share = float(match[1]) / 100
             if share in points:
                 raise UsageError(f"{text!r} names {name.strip()} twice", hint=_FORM)
-            points[share] = _seconds(value, text)
+            points[share] = _seconds(value)
         return cls(_filled(points, text))
 
     @classmethod
@@ -175,12 +174,9 @@ def _between(low: Quantile, high: Quantile) -> Iterator[Quantile]:
         yield _NORMAL.cdf(z), low[1] * (high[1] / low[1]) ** (step / STEPS)
 
 
-def _seconds(text: str, whole: str) -> float:
-    match = _DURATION.match(text)
-    unit = None if match is None else _UNITS_S.get(match[2].lower())
-    if match is None or unit is None:
-        raise UsageError(f"--latency {whole!r} is not a latency", hint=_FORM)
-    return float(match[1]) * unit
+def _seconds(text: str) -> float:
+    with raised_as(UsageError, about="--latency: "):
+        return parse_duration(text)
 
 
 def latency_from(path: Path) -> Distribution:

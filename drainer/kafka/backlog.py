@@ -39,11 +39,12 @@ class Bound:
     word: str = ""  # One of the words of the constants below.
     offset: int | None = None
     time_ms: int | None = None  # In milliseconds since 1970.
+    length: int | None = None  # An end that is at most this many offsets behind the beginning.
 
     def __str__(self) -> str:
         if self.time_ms is not None:
             return time_text(self.time_ms)
-        return self.word or str(self.offset)
+        return self.word or (f"+{self.length}" if self.length else str(self.offset))
 
 
 # These three stand for the group's committed offset. If a partition has none, drainer refuses
@@ -115,7 +116,12 @@ def parse_from(text: str) -> Bound:
 
 
 def parse_until(text: str) -> Bound:
-    """Parse --until: ``end``, an offset, or ``@`` and a time. Raises UsageError."""
+    """Parse --until: ``end``, an offset, ``+`` and a number of offsets, or ``@`` and a time.
+
+    Raises UsageError for anything else.
+    """
+    if re.fullmatch(r"\+0*[1-9][0-9]{0,17}", text.strip()):
+        return Bound(length=int(text))
     return _parse("--until", text, (END,))
 
 
@@ -261,6 +267,8 @@ def freeze(
     remarks = [*pending, *bounds.lost(), *([] if new_group else bounds.uncommitted())]
     starts = bounds.offsets(from_, committed if from_ in OF_GROUPS else {})
     ends = bounds.offsets(until, {})
+    if until.length is not None:
+        ends = {n: min(starts[n] + until.length, log.end) for n, log in logs.items()}
     for number, log in logs.items():
         bounds.ensure_start(number, starts[number])
         if until.offset is not None and until.offset > log.end:
@@ -382,7 +390,7 @@ def _parse(option: str, text: str, words: Sequence[Bound]) -> Bound:
             time_ms = -1
         if 0 <= time_ms <= LAST_MS:
             return Bound(time_ms=time_ms)
-    known = ", ".join(map(str, words))
+    known = ", ".join(map(str, words)) + (", +N" if END in words else "")
     raise UsageError(
         f"{option} {text!r} is not one of {known}, an offset or a time", hint=_TIME_HINT
     )
@@ -393,7 +401,12 @@ def _ensure_readable(info: TopicInfo, numbers: Sequence[int], bounds: Mapping[st
         if bound.offset is not None and len(numbers) > 1:
             raise UsageError(
                 f"{option} {bound} is one offset, but {len(numbers)} partitions are read",
-                hint="Choose one partition, or give a time (@...) instead.",
+                hint="Choose one of them with --partition, or write "
+                + (
+                    f"--until +{bound} for that many offsets of each."
+                    if option == "--until"
+                    else "a time: --from @TIME."
+                ),
             )
     if without := [number for number in numbers if not info.leaders[number]]:
         raise Refused(
@@ -464,28 +477,31 @@ class _Bounds:
 
     def uncommitted(self) -> list[str]:
         # Return a remark about the partitions without a committed offset, and about where the
-        # backlog begins in them.
+        # backlog begins in them. If the group has none at all, its name may be wrong.
         logs, topic, group = self.logs, self.topic, self.group
         missing = [
             n for n, log in logs.items() if self.committed[n] is None and log.start < log.end
         ]
-        if group is None or self.from_ not in OF_GROUPS or not missing:
+        nothing = set(self.committed.values()) == {None}
+        begins = self.from_ in OF_GROUPS and bool(missing)
+        if group is None or not (nothing or begins):
             return []
-        if len(missing) < len(logs):
-            named = listed([f"{topic}/{number}" for number in missing])
-            where = f"{len(missing):,} of {len(logs):,} partitions ({named})"
-        else:
-            near = self.cluster.near_groups(group)
-            where = f"{topic}{f' (similar groups: {listed(near)})' if near else ''}"
-        remark = f"group {group} has no committed offset on {where}"
-        if self.from_ == COMMITTED:
+        named = listed([f"{topic}/{number}" for number in missing])
+        where = f"{len(missing):,} of {len(logs):,} partitions ({named})"
+        what = f"has no committed offset on {topic if nothing else where}"
+        if nothing and self.cluster.group(group, right="DESCRIBE").state == "dead":
+            what = "does not exist"
+        if begins and self.from_ != COMMITTED:
+            at = "the end" if self.from_ == COMMITTED_OR_END else "the earliest record"
+            what += f": the backlog starts at {at}"
+        remark = self.cluster.missing(group, what) if nothing else f"group {group} {what}"
+        if begins and self.from_ == COMMITTED:
             raise OffsetMissing(
                 remark,
                 hint="Check the group's name, or choose a start: --from committed-or-earliest,"
                 " committed-or-end, earliest, OFFSET or @TIME.",
             )
-        begins = "the end" if self.from_ == COMMITTED_OR_END else "the earliest record"
-        return [f"{remark}: there the backlog starts at {begins}"]
+        return [remark]
 
     def lost(self) -> list[str]:
         # Return a remark about records that retention deleted before the group handled them.

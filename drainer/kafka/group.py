@@ -193,11 +193,17 @@ class Groups(Connection):
         except (KafkaException, Refused):
             return []
 
-    def near_groups(self, name: str) -> list[str]:
-        """Return the names of groups that are similar to this one, for a hint."""
+    def missing(self, name: str, what: str = "does not exist") -> str:
+        """Describe a group that may be meant to be another one; the sentence names similar ones."""
+        near = self.near_groups(name)
+        return f"group {name} {what}{near and f'; {near}'}"
+
+    def near_groups(self, name: str) -> str:
+        """Return a question with the names of groups that are similar to this one, or ""."""
         own = (LOCK, LOCK_OF_REPEATS)
         others = [each for each in self.group_names() if each != name and not each.startswith(own)]
-        return get_close_matches(name, others, n=NEAR_NAMES)
+        near = get_close_matches(name, others, n=NEAR_NAMES)
+        return f"did you mean {listed(near)}?" if near else ""
 
     def committed(
         self, group: str, topic: str, partitions: Iterable[int], timeout_s: float | None = None

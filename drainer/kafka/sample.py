@@ -5,11 +5,15 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from math import inf
+from time import monotonic
 
 from drainer.kafka.backlog import Backlog
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.reader import KafkaMessage
+from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import Span, read_spans
 from drainer.message import Message
 
@@ -67,29 +71,46 @@ class Sample:
 
 
 def sample_backlog(cluster: Cluster, backlog: Backlog, most: int, seed: int = 0) -> Sample:
-    """Read about ``most`` messages of a backlog. All messages have about the same chance.
+    """Read about ``most`` messages of a backlog, as ``sample_ranges`` does."""
+    ranges = {number: (part.start, part.end) for number, part in backlog.partitions.items()}
+    return sample_ranges(cluster.settings, backlog.topic, backlog.topic_id, ranges, most, seed)
+
+
+def sample_ranges(
+    settings: ClientSettings,
+    topic: str,
+    topic_id: str,
+    ranges: Mapping[int, tuple[int, int]],
+    most: int,
+    seed: int = 0,
+    most_bytes: int = SAMPLE_BYTES,
+    most_s: float = inf,
+) -> Sample:
+    """Read about ``most`` messages of ranges of offsets. All have about the same chance.
 
     The reader joins no group. It reads windows, which have about ``most`` offsets together. So the
     sample has fewer messages if the backlog is smaller or the log has holes. If messages are huge,
-    the windows are read only in part.
+    the windows are read only in part. After ``most_s`` seconds, no further window is read.
 
     Raises BrokerUnreachable when nothing arrives for a while; Refused when the topic may not be
     read, or changes meanwhile.
     """
-    ranges = {number: (part.start, part.end) for number, part in backlog.partitions.items()}
+    until_s = monotonic() + most_s
     windows = windows_over(ranges, most, seed)
     # The bytes of each window are bounded, too. If messages are huge, a window has fewer of them.
-    most_bytes = SAMPLE_BYTES // max(1, len(windows))
+    most_bytes //= max(1, len(windows))
     spans = [Span(*window, most_bytes=most_bytes) for window in windows]
     found: dict[Span, list[KafkaMessage]] = {span: [] for span in spans}
     reached = {span: span.start for span in spans}
-    topic = backlog.topic, backlog.topic_id
-    for batch in read_spans(cluster.settings, *topic, READER, spans, PREFETCH_BYTES):
-        found[batch.span] += batch.messages
-        reached[batch.span] = batch.reached
+    with closing(read_spans(settings, topic, topic_id, READER, spans, PREFETCH_BYTES)) as batches:
+        for batch in batches:
+            found[batch.span] += batch.messages
+            reached[batch.span] = batch.reached
+            if monotonic() > until_s:
+                break
     read = [SampleWindow(span.partition, span.start, reached[span], found[span]) for span in spans]
     read_bytes = sum(message.size for messages in found.values() for message in messages)
-    return Sample(backlog.topic, ranges, read, read_bytes)
+    return Sample(topic, ranges, read, read_bytes)
 
 
 def windows_over(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -52,7 +52,7 @@ def read_spans(
     reader: str,
     spans: Sequence[Span],
     prefetch_bytes: int = PREFETCH_BYTES,
-) -> Iterator[SpanBatch]:
+) -> Generator[SpanBatch]:
     """Read everything in the spans.
 
     Spans of different partitions are read at the same time, so their batches are mixed. Spans of

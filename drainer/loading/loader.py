@@ -43,6 +43,17 @@ from drainer.text.secret import may_hide, remember
 
 NO_EXTRAS: Mapping[str, str] = {}
 _HANDLES = ("handle", "handle_batch")
+# The arguments with which drainer calls the methods of a handler.
+_ARGUMENTS = {
+    "configure": ("options",),
+    "open": ("context",),
+    "split": ("message",),
+    "handle": ("sub",),
+    "handle_batch": ("subs",),
+    "coalesce": ("earlier", "later"),
+    "is_outage": ("error",),
+    "close": (),
+}
 _OWN_MODULE = re.compile(r"drainer(\.\w+)+")
 
 
@@ -200,6 +211,17 @@ class LoadedHandler:
         """
         look = getattr(self.target, "look_at_target", None)
         return ([], []) if look is None else look(partitions_of)
+
+    def may_lack_open(self, error: BaseException | None) -> bool:
+        """Return whether an error may come from ``open`` not having been called yet.
+
+        That is so if the handler has an ``open``, and the error is about something missing in the
+        handler itself, or about None.
+        """
+        if _own(self.target, "open") is None:
+            return False
+        own = getattr(error, "obj", error) in (self.target, type(self.target))
+        return own or isinstance(error, NameError) or "NoneType" in str(error)
 
     def fresh(self, payloads: PayloadSettings | None = None) -> LoadedHandler:
         """Make another handler of the same source.
@@ -412,7 +434,30 @@ def _instance(reference: str, target: Any) -> Any:
             f"the `{handle.__name__}` of {reference!r} is a generator, so its code would never run",
             hint="Remove `yield`: `split` yields sub-messages, `handle` does one and returns.",
         )
+    for name, arguments in _ARGUMENTS.items():
+        # A module's function ``configure`` may be for anything.
+        if name != "configure" or not inspect.ismodule(target):
+            _ensure_takes(reference, target, name, arguments)
     return target
+
+
+def _ensure_takes(reference: str, target: Any, name: str, arguments: Sequence[str]) -> None:
+    """Raise UsageError if a method of the handler does not take what drainer calls it with."""
+    method = _own(target, name)
+    if not callable(method):
+        return
+    try:
+        inspect.signature(method).bind(*arguments)
+    except TypeError:
+        given = ", ".join(arguments if inspect.ismodule(target) else ("self", *arguments))
+        prefix = "async " * _is_async(method)
+        raise UsageError(
+            f"drainer calls `{name}({', '.join(arguments)})` of the handler {reference!r}, which"
+            f" takes {inspect.signature(method)}",
+            hint=f"Define it as `{prefix}def {name}({given})`.",
+        ) from None
+    except ValueError:  # A function of C may have no signature.
+        return
 
 
 def _own(target: Any, name: str) -> Any:

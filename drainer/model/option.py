@@ -88,7 +88,7 @@ _SIZES = {
     **{"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9},
     **{"k": 2**10, "m": 2**20, "g": 2**30, "kib": 2**10, "mib": 2**20, "gib": 2**30},
 }
-_DURATIONS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "": 1}
+_DURATIONS = {"us": 1e-6, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
 _TIMES = {"": 1, "k": 1e3, "m": 1e6}  # The factors of counts, as in ``5k/s``.
 _SWITCH = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
@@ -105,7 +105,7 @@ def parse_size(text: str) -> int:
 def parse_duration(text: str) -> float:
     """Parse a duration such as ``200ms``, ``1h30m`` or ``2d``; return seconds.
 
-    Raises UsageError.
+    A number without a unit could mean anything, except for 0. Raises UsageError.
     """
     parts = _PARTS.findall(text)
     if len(parts) > 1 and "".join(_PARTS.split(text.strip())[::3]) == "":
@@ -127,7 +127,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def parse_rate(text: str) -> float | None:
-    """Parse a rate such as ``5000/s``, ``5k/s``, ``300/m`` or ``5000``; return a number per second.
+    """Parse a rate such as ``5000/s``, ``5k/s`` or ``300/m``; return a number per second.
 
     Returns None for ``none``. Raises UsageError.
     """
@@ -135,10 +135,13 @@ def parse_rate(text: str) -> float | None:
         return None
     number, _, unit = text.partition("/")
     match = _NUMBER.match(number)
-    per = _DURATIONS.get(unit.strip().lower() or "s")
+    per = _DURATIONS.get(unit.strip().lower())
     times = None if match is None else _TIMES.get(match[2].lower())
     if match is None or times is None or per is None or not float(match[1]):
-        raise UsageError(f"{text!r} is not a rate like 5000/s", hint="Use a unit: /s, /m or /h.")
+        hint = "Use a unit: /s, /m or /h."
+        if match is not None and times is not None and not unit:
+            hint = f"Write {number.strip()}/s or {number.strip()}/m."
+        raise UsageError(f"{text!r} is not a rate like 5000/s", hint=hint)
     return float(match[1]) * times / per
 
 
@@ -197,6 +200,10 @@ def clean_reason(text: str | None) -> str | None:
 
 def _parse(text: str, units: dict[str, float], wanted: str) -> float:
     match = _NUMBER.match(text)
+    if match is not None and not match[2] and "" not in units:
+        if not float(match[1]):
+            return 0.0
+        raise UsageError(f"{match[1]} of what?", hint=f"Write {match[1]}ms or {match[1]}s.")
     if match is None or match[2].lower() not in units:
         raise UsageError(
             f"{text!r} is not {wanted}", hint=f"Use a unit: {', '.join(filter(None, units))}."

@@ -300,8 +300,10 @@ def _recheck(cluster: Cluster, prepared: Prepared) -> None:
     plan = prepared.plan
     if plan.terms.commits:
         check_inactive(cluster, plan.terms.group, plan.terms.topic)
-    elif not prepared.action.needs_yes and (readers := live_readers(cluster, plan.terms.group)):
-        raise PlanRefused(readers, hint="Start again to get a new preview.")
+    elif (readers := live_readers(cluster, plan.terms.group)) not in (
+        *(None, *prepared.action.warnings),
+    ):
+        raise PlanRefused(readers or "", hint="Start again to get a new preview.")
     found = committed_offsets(cluster, plan)
     for number, part in plan.account.partitions.items():
         # If an offset expired meanwhile, the first commit writes it again.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from drainer.engine.preview import PartitionAction, Preview
@@ -21,13 +21,11 @@ from drainer.kafka.backlog import (
 )
 from drainer.kafka.cluster import Cluster, TopicInfo, written_topic
 from drainer.kafka.lock import lock_group
-from drainer.kafka.spans import first_messages
 from drainer.loading.extensions import Extension
 from drainer.loading.loader import LoadedHandler
-from drainer.message import Message
 from drainer.model.account import Account, Event, EventKind, PartitionPlan
 from drainer.model.claims import ALL
-from drainer.model.listed import listed
+from drainer.model.listed import counted, listed
 from drainer.model.option import Concurrency
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan, OpenTransaction
@@ -38,14 +36,13 @@ from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.terms import RedriveSettings, Terms
 from drainer.operations.engine import IN_PROCESS, Engine
 from drainer.operations.group import check_inactive, committed_offsets, live_readers
+from drainer.operations.look import NOTHING_SEEN, look, sampled
 from drainer.operations.policy import Policy, resolve_policy
 from drainer.store.place import PlanPlace, absolute, default_path
 from drainer.store.plan_file import LoadedPlan, SavedPlan, plan_at
 from drainer.text.escape import command
 
-# To find a late message of a partition, this many offsets before the end of its backlog are read,
-# because an offset may hold no message.
-LAST = 10
+UNKNOWN_HERE = "what another drain did above the committed offset is not known here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +120,8 @@ class Findings:
         checks: the checks that passed, a sentence for each.
         open_transactions: transactions that keep newer records out of the backlog.
         readers: a warning about live consumers, for a drain that commits nothing.
+        new_group: whether Kafka has no group of this name yet.
+        notes: sentences about what is neither a check nor a warning.
     """
 
     partitions: tuple[PartitionAction, ...]
@@ -130,6 +129,8 @@ class Findings:
     warnings: tuple[str, ...]
     open_transactions: tuple[OpenTransaction, ...]
     readers: str | None = None
+    new_group: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def prepare(
@@ -150,39 +151,46 @@ def prepare(
     file = plan_at(absolute(path))
     can_be_written = file.check_writable()
     seen = _check_plan(file, request, topic.topic_id)
-    if seen is not None:
+    if seen is not None and not _did_nothing(seen):
         _check_committed(cluster, path, seen)
-    readers = None
+    readers, is_new = None, False
     if request.commits:
-        group_state = check_inactive(cluster, request.group, request.topic)
-        members = "does not exist yet" if group_state == "dead" else "has no members"
-        alone = f"group {request.group} {members}: no consumer competes with the drain"
+        is_new = check_inactive(cluster, request.group, request.topic) == "dead"
+        alone = f"group {request.group} has no members: no consumer competes with the drain"
     else:
         readers = live_readers(cluster, request.group)
+        is_new = cluster.group(request.group, right="DESCRIBE").state == "dead"
         alone = f"nothing moves the offsets of group {request.group}"
     names = request.topic, request.group
     backlog = request.range.freeze(cluster, *names, request.partitions or None, new_group=new_group)
     policy = resolve_policy(cluster, *names, request.failures, redrives=request.redrive is not None)
     checks = [
         f"topic {request.topic} exists, with id {topic.topic_id}",
-        alone,
+        *([] if is_new else [alone]),
         "the whole backlog is still in the log",
         can_be_written,
         *backlog.checks,
     ]
-    if request.range.from_ in OF_GROUPS and request.redrive is None:
-        checks.append("it starts at the committed offset, and repeats what is done above it")
+    plan = _new_plan(cluster, request, topic, backlog, policy.failures, running, runtime)
+    elsewhere = _known_elsewhere(plan)
+    is_blind = request.range.from_ in OF_GROUPS and not (is_new or seen or elsewhere)
     findings = Findings(
         tuple(
             PartitionAction(part.partition, part.start, part.end, part.committed)
             for part in backlog.partitions.values()
         ),
         tuple(checks),
-        (*_warnings(cluster, request, backlog, seen), *policy.warnings),
+        (
+            *_warnings(cluster, request, backlog, seen),
+            *elsewhere,
+            *([cluster.missing(request.group)] if is_new and not request.commits else []),
+            *policy.warnings,
+        ),
         backlog.open_transactions,
         readers,
+        new_group=is_new and not new_group,
+        notes=(UNKNOWN_HERE,) if is_blind else (),
     )
-    plan = _new_plan(cluster, request, topic, backlog, policy.failures, running, runtime)
     return build_prepared(
         cluster, plan, request.handler, running, policy, plan_at(path), seen, findings
     )
@@ -199,9 +207,11 @@ def build_prepared(
     findings: Findings,
 ) -> Prepared:
     """Make the preview of a drain that passed all checks, and keep what the drain needs to run."""
-    ends = partial(_first_and_last, cluster, plan.terms, findings.partitions)
-    checks, warnings = handler.check_before_preview(ends)
+    resumes = plan.account.history[-1].what is EventKind.RESUMED
+    messages = cache(partial(sampled, cluster, plan))
+    checks, warnings = handler.check_before_preview(messages)
     on_target = handler.look_at_target(lambda topic: len(written_topic(cluster, topic).partitions))
+    examples, tried, is_unlikely = NOTHING_SEEN if resumes else look(handler, plan, messages)
     options = handler.kept_options(plan.terms.options)
     plan = replace(plan, terms=replace(plan.terms, options=options))
     action = Preview(
@@ -211,34 +221,24 @@ def build_prepared(
         buffer_bytes=running.buffer_bytes,
         plan_path=file.path,
         partitions=findings.partitions,
-        resumes=plan.account.history[-1].what is EventKind.RESUMED,
+        resumes=resumes,
         checks=(*findings.checks, *checks, *on_target[0]),
         warnings=(
             *filter(None, [findings.readers]),
-            *(*findings.warnings, *warnings, *on_target[1]),
+            *(*findings.warnings, *warnings, *on_target[1], *tried),
         ),
         makes_topic=policy.makes,
         open_transactions=findings.open_transactions,
-        needs_yes=findings.readers is not None,
+        needs_yes=findings.readers is not None or is_unlikely,
+        examples=examples,
+        new_group=findings.new_group,
+        notes=findings.notes,
     )
     prepared = Prepared(action, handler, seen, policy, file)
     if plan.terms.limits is None:
         return prepared
     capped: Prepared = Extension.LIMITS.load().within_limits(cluster, prepared, plan.terms.limits)
     return capped
-
-
-def _first_and_last(
-    cluster: Cluster, terms: Terms, parts: Sequence[PartitionAction]
-) -> Iterator[Message]:
-    """Yield the first message of each partition, and a late one, whose schema may be different."""
-    if terms.redrive is not None:  # The topic of a redrive has letters instead of messages.
-        return
-    first = {each.partition: (each.start, each.end) for each in parts}
-    last = {n: (end - LAST, end) for n, (start, end) in first.items() if end - LAST > start}
-    for ranges in (first, last):
-        found = first_messages(cluster.settings, terms.topic, terms.topic_id, terms.group, ranges)
-        yield from found.values()
 
 
 def _warnings(
@@ -250,7 +250,27 @@ def _warnings(
     if seen is not None and backlog.offsets:
         finished = "finished " if seen.plan.account.complete else ""
         drain = f"{finished}drain {seen.plan.terms.drain_id}"
-        found.append(f"drainer sets the plan of the {drain} aside, because it has the same path")
+        why = "nothing of it was handled" if _did_nothing(seen) else "it has the same path"
+        found.append(f"drainer sets the plan of the {drain} aside, because {why}")
+    return found
+
+
+def _known_elsewhere(plan: OffsetPlan) -> list[str]:
+    """Return a warning for each other plan of the group that has messages as done to be drained."""
+    from drainer.control.client import left_of  # noqa: PLC0415 - with http, half as long as --help
+
+    found, partitions = [], plan.account.partitions
+    for path, other in left_of(plan.terms) if plan.terms.redrive is None else ():
+        account = other.account
+        done = sum(
+            account.finished_above(n) + max(0, account.watermark(n) - partitions[n].start)
+            for n in account.partitions.keys() & partitions.keys()
+        )
+        if done:
+            found.append(
+                f"{path} has a drain of this group with {counted(done, 'message')} done above"
+                f" the offset; to go on with it: {command('resume', path)}"
+            )
     return found
 
 
@@ -319,8 +339,8 @@ def _new_plan(
 def _check_plan(file: SavedPlan, request: Request, topic_id: str) -> LoadedPlan | None:
     """Return the plan at the place of a new one, if it may be set aside; None if there is none.
 
-    Raises PlanRefused if it belongs to another topic or group, or if its drain is unfinished. A new
-    redrive may set the plan of an unfinished redrive aside.
+    Raises PlanRefused if it belongs to another topic or group, or if its drain is unfinished and
+    has handled something. A new redrive may set the plan of an unfinished redrive aside.
     """
     if not file.exists:
         return None
@@ -336,12 +356,24 @@ def _check_plan(file: SavedPlan, request: Request, topic_id: str) -> LoadedPlan 
         )
     if not known.account.complete:
         file.ensure_free()
-        if None in (request.redrive, known.terms.redrive) or known.account.state is not None:
+        redrives = None not in (request.redrive, known.terms.redrive)
+        if known.account.state is not None or not (redrives or _did_nothing(seen)):
             raise PlanRefused(
                 f"{path} is the plan of an unfinished drain of this topic and group",
-                hint=f"Resume it: {command('resume', path)}",
+                hint="To begin again from the group's offset, and repeat what is done above it,"
+                f" name another file with --plan. To resume it: {command('resume', path)}",
             )
     return seen
+
+
+def _did_nothing(seen: LoadedPlan) -> bool:
+    """Return whether the drain of an unfinished plan has ended, and finished nothing before.
+
+    A drain that was killed may have finished what its plan does not have yet.
+    """
+    account = seen.plan.account
+    unsure = account.complete or account.running or seen.torn
+    return not (unsure or any(n.finished for n in account.counts()))
 
 
 def _check_committed(cluster: Cluster, path: PlanPlace, seen: LoadedPlan) -> None:

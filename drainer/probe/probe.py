@@ -165,7 +165,7 @@ def _right(cluster: Cluster, kind: str, name: str, needed: Mapping[str, list[str
 
 
 def _group(cluster: Cluster, group: str, topic: str | None) -> Iterator[Finding]:
-    found, behind = cluster.group(group, right="DESCRIBE"), ""
+    found, behind, known = cluster.group(group, right="DESCRIBE"), "", dict[int, int]()
     if topic:
         try:
             committed = cluster.committed(group, topic, cluster.topic(topic, "DESCRIBE").partitions)
@@ -180,10 +180,11 @@ def _group(cluster: Cluster, group: str, topic: str | None) -> Iterator[Finding]
     if found.active:
         use = found.in_use()
         yield Finding("group", Level.WARN, f"{text}: {use}", use.hint)
-    elif found.state == "dead":
-        near = " or ".join(cluster.near_groups(group))
-        hint = f"Did you mean {near}?" if near else "Drain with --from."
-        yield Finding("group", Level.WARN, f"{group} does not exist{behind}", hint)
+    elif found.state == "dead" or (topic and not known):
+        state = "does not exist" if found.state == "dead" else f"is {found.state}"
+        near = cluster.near_groups(group)
+        hint = f"D{near[1:]}" if near else "Drain with --from."
+        yield Finding("group", Level.WARN, f"{group} {state}{behind}", hint)
     else:
         yield Finding("group", Level.OK, f"{text}; no consumer would handle new records")
 

@@ -23,14 +23,18 @@ _ORDERS = {
 }
 
 
-def task_fields(found: OffsetPlan) -> Iterator[Field]:
-    """Yield what was requested of a drain, for its preview and for the page of its plan."""
+def task_fields(found: OffsetPlan, examples: Sequence[str] = ()) -> Iterator[Field]:
+    """Yield what was requested of a drain, for its preview and for the page of its plan.
+
+    ``examples`` say what ``split`` makes of some messages.
+    """
     yield Field("topic", found.terms.topic, f"id {found.terms.topic_id}")
     kept = "" if found.terms.commits else "keeps its offsets: drainer commits nothing"
     yield Field("group", found.terms.group, kept)
     yield Field("cluster", found.terms.cluster_id, f"at {found.terms.bootstrap_servers}")
     yield Field("handler", found.terms.handler)
     yield from payload_fields(found.terms.payloads)
+    yield from (Field("" if n else "for example", each) for n, each in enumerate(examples))
     yield Field("order", found.terms.order, _ORDERS.get(found.terms.order, ""))
     yield Field("isolation", found.terms.isolation)
     if found.terms.redrive:

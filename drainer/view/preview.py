@@ -25,7 +25,11 @@ def preview_page(action: Preview) -> Page:
         (
             section("Partitions", _partitions(action)),
             section("Settings", settings(action)),
-            section("Checks", (Line(check, mark=OK) for check in action.checks)),
+            section(
+                "Checks",
+                (Line(check, mark=OK) for check in action.checks),
+                (Line(note, mark="-") for note in action.notes),
+            ),
             section("Plan", _plan_fields(action)),
         ),
         subject=f"{_verb(action)} {action.plan.terms.topic} for group {action.plan.terms.group}",
@@ -50,7 +54,7 @@ def _verb(action: Preview) -> str:
 
 def settings(action: Preview) -> Iterator[Item]:
     """Yield what was requested of a drain, and the settings of this run."""
-    yield from task_fields(action.plan)
+    yield from task_fields(action.plan, action.examples)
     if action.makes_topic is not None:
         yield Field("creates", f"topic {action.makes_topic}", "for dead letters")
     if action.batching is not None:

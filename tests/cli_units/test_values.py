@@ -11,6 +11,7 @@ import pytest
 from drainer.cli.options import load_limits
 from drainer.cli.steering import parse_settings
 from drainer.errors import LimitsRefused, UsageError
+from drainer.insight.distribution import Distribution
 from drainer.model.deadline import parse_deadline
 from drainer.model.option import (
     Concurrency,
@@ -40,6 +41,7 @@ MIB = 1024**2
             {
                 "0": 0,
                 "10 S": 10,
+                "500us": 0.0005,
                 "200ms": 0.2,
                 "0.05s": 0.05,
                 "2m": 120,
@@ -48,7 +50,7 @@ MIB = 1024**2
                 "2d": 172_800,
             },
         ),
-        (parse_rate, {"5000/s": 5000, "300/m": 5, "7": 7, "5k/s": 5000}),
+        (parse_rate, {"5000/s": 5000, "300/m": 5, "7/s": 7, "5k/s": 5000}),
         (parse_byte_rate, {"50MB/s": 50e6, "3M/m": 3 * 2**20 / 60, "1GiB/s": 2**30}),
     ],
 )
@@ -85,6 +87,22 @@ def test_what_makes_no_sense_is_a_usage_error(
             parse(text)
         assert repr(text) in str(caught.value)
         assert unit in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("parse", "hint"),
+    [
+        (parse_duration, "Write 20ms or 20s."),
+        (lambda text: Distribution.parse(f"p50=1ms,p99={text}"), "Write 20ms or 20s."),
+        (parse_rate, "Write 20/s or 20/m."),
+    ],
+)
+def test_a_number_that_could_be_of_two_units_is_refused(
+    parse: Callable[[str], Any], hint: str
+) -> None:
+    with pytest.raises(UsageError, match="20") as caught:
+        parse("20")
+    assert caught.value.hint == hint
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from command.conftest import distinct, is_refused
 from command.process import Command
+from drainer.control.place import link_to
 from kafka.topic import Topic
 
 
@@ -39,6 +40,31 @@ def test_a_plan_folder_that_vanishes_while_draining_leaves_nothing_to_resume(
     assert "drainer run" in outcome.hint
     assert "valid" not in outcome.err
     assert "resume: " not in outcome.out
+
+
+def test_a_run_from_another_folder_names_the_plan_that_this_machine_remembers(
+    command: Command, topic: Topic
+) -> None:
+    command.cluster.alter_committed(command.group(topic), topic.name, {0: 0})
+    plan = command.kill_amid(topic, "-c", "4", count=30, pause_ms=20)
+    command.folder = command.home / "elsewhere"
+    command.folder.mkdir()
+    again = ("--from", "committed-or-earliest", "--dry-run", "-o", "json")
+
+    known = command.drain(topic, *again).answer
+    moved = plan.rename(command.home / "moved.plan.json")
+    unknown = command.drain(topic, *again).answer
+
+    (warning,) = [each for each in known["warnings"] if str(plan) in each]
+    assert "messages done above the offset" in warning
+    assert warning.endswith(f"drainer resume {plan}")
+    assert known["notes"] == []
+    assert not any("above the offset" in each for each in unknown["warnings"])
+    assert "not known here" in unknown["notes"][0]
+    moved.rename(plan)
+    command(*command.resume_of(plan), *command.options())
+    command.ensure_drained(topic)
+    assert not link_to(plan).is_symlink(), "nothing is left to warn of"
 
 
 def test_a_file_that_is_there_is_not_overwritten_and_the_hint_names_the_resume(

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from command.process import Command
+from drainer.kafka.sample import windows_over
 from drainer.letters.reading import read_letters
-from drainer.operations.start import LAST
+from drainer.operations.look import MESSAGES
 from letters.foreign_letters import Record, write
 from payloads.registry import AT, Registry, Serialisers, running
 
@@ -60,7 +61,7 @@ def test_the_preview_has_the_schemas_at_both_ends_or_a_refusal(
 ) -> None:
     topic = command.topic(partitions=2)
     write, note = Serialisers(registry.url, topic.name), {"name": "n", "type": ["null", "int"]}
-    topic.produce([write.avro(order(1)), *([write.avro({**order(2), "n": 1}, note)] * LAST)])
+    topic.produce([write.avro(order(1)), *([write.avro({**order(2), "n": 1}, note)] * 10)])
     topic.produce([b"{}"], partition=1)
     formats = ("--value-format", "avro", "--registry", registry.url, "--from", "earliest")
     what = [*command.what(topic, command.handler(HANDLER)), *formats]
@@ -75,13 +76,18 @@ def test_the_preview_has_the_schemas_at_both_ends_or_a_refusal(
     assert seen.count(f"{topic.name}/1/0 can't be decoded") == 1
 
 
+COUNT = 300  # Not all of them are tried before the drain.
+
+
 @pytest.mark.long
 def test_an_outage_of_the_registry_is_waited_out(command: Command, registry: Registry) -> None:
     topic = command.topic()
     write, note = Serialisers(registry.url, topic.name), {"name": "n", "type": ["null", "int"]}
     first, evolved = write.avro(order(1)), write.avro({**order(2), "n": 1}, note)
-    topic.produce([first, evolved, *([first] * LAST)])
-    registry.away.add(evolved[4])  # and not that of both ends, which the preview needs
+    seen = {at for _, *of in windows_over({0: (0, COUNT)}, MESSAGES, 0) for at in range(*of)}
+    unseen = min({*range(COUNT)} - seen)
+    topic.produce([evolved if at == unseen else first for at in range(COUNT)])
+    registry.away.add(evolved[4])  # and not that of the messages that the preview needs
     (command.folder / "client.properties").write_text(
         f"bootstrap.servers={command.bootstrap}\nschema.registry.url={registry.url}\n"
         "schema.registry.basic.auth.user.info=me:hidden\n"
@@ -98,7 +104,7 @@ def test_an_outage_of_the_registry_is_waited_out(command: Command, registry: Reg
     waits.prints("does not answer")
     registry.away.clear()
     ended = waits.ends(0)
-    assert halted.out.count("got None") + ended.out.count("got None") == LAST + 2
+    assert halted.out.count("got None") + ended.out.count("got None") == COUNT
 
 
 FAILS = """

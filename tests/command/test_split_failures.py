@@ -104,5 +104,6 @@ def test_what_a_handler_raises_in_split_means_what_it_does_in_handle(command: Co
     never = "Retry: malformed: Retry (drainer never retries split)"
     for printed in ("malformed: Skip", "GiveUp: malformed: GiveUp", never):
         assert printed in outcome.out + outcome.err
-    fatal = command.drain(command.topic(["!Fatal"]), "--on-failure", "skip", code=5)
+    topic = command.topic(["!Fatal", *same(2)])
+    fatal = command.drain(topic, "--on-failure", "skip", code=5)
     assert "Fatal: malformed: Fatal" in fatal.error

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import drainer
 from builders import counts
 from core.messages import sub_place
 from drainer.engine import pump
@@ -46,6 +47,20 @@ def test_a_drain_that_is_done_is_failed_when_its_account_does_not_add_up() -> No
         status, code, cause = final_outcome(None, *each, gave_up=0, lost=False)
         assert isinstance(cause, AccountWrong)
         assert (status, code) == ("failed", cause.exit_code)
+
+
+@pytest.mark.parametrize(("error", "goes_past"), [(ValueError, True), (drainer.Fatal, False)])
+def test_a_drain_that_halts_at_a_sub_message_says_how_to_go_past_it(
+    virtual: VirtualDrains, error: type[Exception], goes_past: bool
+) -> None:
+    async def step(sub: SubMessage) -> None:
+        raise error("no good")
+
+    summary = virtual.rehearsal(in_lanes(2, 1), failures=QUICK).drain(OnTheLoop(step))
+
+    assert summary.exit_code == 5
+    hint = getattr(summary.cause, "hint", None) or ""
+    assert ("resume with --on-failure park or dead-letter" in hint) is goes_past
 
 
 LATE = FailureSettings(timeout_s=0.05, max_outage_s=3600)

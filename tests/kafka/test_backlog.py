@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import datetime
 
@@ -89,6 +90,8 @@ def test_it_spans_from_the_committed_offset_to_the_end_of_now(
     assert span(ahead) == (7, 12)
     assert ahead.partitions[0].skipped_before == 3
     assert span(freeze(cluster, topic.name, group, until=Bound(offset=1))) == (4, 4)
+    assert span(freeze(cluster, topic.name, group, until=parse_until("+2"))) == (4, 6)
+    assert span(freeze(cluster, topic.name, group, until=parse_until("+99"))) == (4, 13)
     with pytest.raises(Refused, match="beyond the end"):
         freeze(cluster, topic.name, group, until=Bound(offset=14))
     for start in (EARLIEST, Bound(offset=3)):
@@ -104,18 +107,28 @@ def test_without_a_committed_offset_the_start_is_never_guessed(
     topic = Topic(bootstrap, topic_name, partitions=20)
     for partition in range(20):
         topic.produce("ab", partition=partition)
-    with pytest.raises(OffsetMissing, match=f"no committed offset on {topic_name}") as raised:
+    with pytest.raises(OffsetMissing, match=f"group {group} does not exist$") as raised:
         freeze(cluster, topic_name, group)
     assert "committed-or-earliest" in (raised.value.hint or "")
     cluster.alter_committed(f"{group}-v2", topic_name, {0: 1})
-    with pytest.raises(OffsetMissing, match=f"similar groups: {group}-v2"):
+    meant = rf"does not exist.*; did you mean {group}-v2\?$"
+    with pytest.raises(OffsetMissing, match=meant):
         freeze(cluster, topic_name, group)
+    for start in (EARLIEST, COMMITTED_OR_END):
+        (remark,) = freeze(cluster, topic_name, group, from_=start).remarks
+        assert re.search(meant, remark)
 
     cluster.alter_committed(group, topic_name, {0: 1})
     with pytest.raises(OffsetMissing, match=rf"19 of 20 .*{topic_name}/5 and 14 more"):
         freeze(cluster, topic_name, group)
+    topic.delete_before(2, partition=3)  # It has no records now, which does not change the name.
+    with pytest.raises(OffsetMissing, match=f"did you mean {group}-v2"):
+        freeze(cluster, topic_name, f"{group}-v3")
     with pytest.raises(UsageError, match="2 partitions"):
         freeze(cluster, topic_name, group, [0, 1], Bound(offset=1))
+    with pytest.raises(UsageError, match="2 partitions") as raised:
+        freeze(cluster, topic_name, group, [0, 1], EARLIEST, Bound(offset=1))
+    assert "--until +1 for that many offsets of each" in (raised.value.hint or "")
     with pytest.raises(UsageError, match="needs a group"):
         freeze(cluster, topic_name, None)
 
@@ -142,7 +155,7 @@ def test_a_group_that_committed_on_some_partitions_begins_on_the_others_as_wante
     lost, without = begun.remarks
     assert lost.endswith(f"{topic_name}/1 (offsets 1 to 1)")
     assert "on 2 of 20 partitions" in without
-    assert without.endswith("there the backlog starts at the earliest record")
+    assert without.endswith("the backlog starts at the earliest record")
 
 
 def test_records_deleted_before_the_start_are_refused_and_counted(
@@ -233,7 +246,8 @@ def test_a_range_of_times_spans_all_offsets_that_may_hold_its_records(
     commits = DrainRange(EARLIEST, Bound(time_ms=NOON_MS + 4))
     with pytest.raises(Refused, match="producers set the times"):
         commits.freeze(cluster, topic_name, "g")
-    (remark,) = commits.freeze(cluster, topic_name, "g", only_show=True).remarks
+    new, remark = commits.freeze(cluster, topic_name, "g", only_show=True).remarks
+    assert "group g does not exist" in new
     assert "a drain refuses that" in remark
 
 

@@ -252,6 +252,45 @@ def test_a_handle_that_yields_is_refused(prefix: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "hint"),
+    [
+        ("def open(self): pass", "Define it as `def open(self, context)`."),
+        ("async def open(self): pass", "Define it as `async def open(self, context)`."),
+        ("def close(self, context): pass", "Define it as `def close(self)`."),
+        ("def split(message): pass", "Define it as `def split(self, message)`."),
+        ("def is_outage(self): pass", "Define it as `def is_outage(self, error)`."),
+        ("def coalesce(self, subs): pass", "Define it as `def coalesce(self, earlier, later)`."),
+        ("def configure(self): pass", "Define it as `def configure(self, options)`."),
+    ],
+)
+def test_a_method_that_drainer_could_not_call_is_refused_with_the_right_signature(
+    body: str, hint: str
+) -> None:
+    write(
+        "orders.py",
+        f"""
+        import drainer
+
+        class Reindex(drainer.Handler):
+            async def handle(self, sub, retries=3): pass
+            {body}
+        """,
+    )
+
+    assert fails("orders.py", UsageError).hint == hint
+
+
+def test_a_function_of_a_module_is_told_its_signature_without_self() -> None:
+    write("orders.py", "def handle(sub, client): pass\n")
+
+    error = fails("orders.py", UsageError)
+
+    assert "calls `handle(sub)`" in str(error)
+    assert "takes (sub, client)" in str(error)
+    assert error.hint == "Define it as `def handle(sub)`."
+
+
+@pytest.mark.parametrize(
     ("body", "default"),
     [
         ("", True),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drainer.handler import Context, Handler
+from drainer.handler import Context, Fatal, Handler
 from drainer.message import SubMessage
 
 
@@ -12,6 +12,11 @@ class WillNotOpen(Handler):
 
     async def handle(self, sub: SubMessage) -> None:
         raise AssertionError("it was never open")
+
+
+class Fails(Handler):
+    async def handle(self, sub: SubMessage) -> None:
+        raise Fatal("no index")
 
 
 class Remembers(Handler):

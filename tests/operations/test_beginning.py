@@ -24,7 +24,7 @@ from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.store.plan_file import PlanFile
 from operations.conftest import MESSAGES, Story
-from operations.handlers import Remembers, WillNotOpen
+from operations.handlers import Fails, Remembers, WillNotOpen
 
 
 def no_lock(self: GroupLock) -> None:
@@ -107,6 +107,56 @@ def test_a_finished_plan_is_archived_only_for_a_new_drain_that_begins(
     assert story.left == [f"orders.plan.{first}.json", "orders.plan.json"]
     assert f"orders.plan.{first}.json" in lines[0]
     assert story.file.load().plan.terms.drain_id != first
+
+
+def test_a_plan_of_which_nothing_was_handled_makes_room_for_another_drain(story: Story) -> None:
+    assert story.drain(story.prepared(Fails())).exit_code == 5
+    first = story.file.load().plan.terms.drain_id
+
+    prepared = story.prepared()
+
+    expected = f"sets the plan of the drain {first} aside, because nothing of it was handled"
+    assert any(expected in each for each in prepared.action.warnings)
+    assert story.drain(prepared).messages.done == MESSAGES
+    assert story.file.load().plan.terms.drain_id != first
+
+
+def test_a_plan_of_which_something_was_handled_is_kept_even_after_an_undo(story: Story) -> None:
+    story.write_plan(1)
+
+    with pytest.raises(PlanRefused, match="unfinished") as caught:
+        story.prepared()
+
+    hint = caught.value.hint or ""
+    assert "To begin again" in hint
+    assert "name another file with --plan" in hint
+    assert hint.endswith(f"drainer resume {story.file.path}")
+
+
+def test_a_plan_that_a_drain_works_with_is_kept_even_if_nothing_was_handled(story: Story) -> None:
+    story.write_plan(0)
+    other = PlanFile(story.file.path)
+    other.acquire()
+    try:
+        with pytest.raises(PlanRefused, match="another drainer process"):
+            story.prepared()
+    finally:
+        other.release()
+
+
+def test_a_new_group_is_a_warning_and_no_check_that_passed(story: Story) -> None:
+    story.cluster.alter_committed(f"{story.group}-2", story.topic.name, {0: 1})
+
+    new = story.prepared(from_="earliest").action
+
+    assert new.new_group
+    warning = f"group {story.group} does not exist; did you mean {story.group}-2?"
+    assert warning in new.warnings
+    assert not any(story.group in each for each in new.checks)
+    story.put_group(3)
+    known = story.prepared().action
+    assert not known.new_group
+    assert any(story.group in each for each in known.checks)
 
 
 def test_a_disk_without_room_for_the_first_plan_is_refused(

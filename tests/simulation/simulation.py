@@ -7,6 +7,7 @@ import gc
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 from drainer.core.dispatch import MESSAGE_BYTES, SUB_MESSAGE_BYTES
 from drainer.errors import (
@@ -28,6 +29,7 @@ from drainer.model.progress import Outcome
 from drainer.model.settings import AfterDead, Limit, LocalSettings
 from drainer.model.status import Status, Summary
 from drainer.model.sub_messages import LANE_BYTES, SMALL_BYTES
+from drainer.operations import start
 from drainer.operations.drain import Callbacks, drain
 from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.operations.start import Request, prepare
@@ -195,7 +197,8 @@ class Simulation:
                 failures=policy,
                 classes=self._classes(PriorityClasses()) or PriorityClasses(),
             )
-            prepared = prepare(cluster, request, self.settings, self.runtime)
+            with patch.object(start, "sampled", lambda *_: []):  # Only the source has messages.
+                prepared = prepare(cluster, request, self.settings, self.runtime)
             if prepared.is_empty:
                 return None
         return drain(

@@ -1,0 +1,206 @@
+"""A look at a few messages before a drain begins: what ``split`` makes of them.
+
+Otherwise, a wrong path, key or expression would be noticed only once a plan exists, or once all is
+drained in a wrong order. Nothing is handled or committed, and ``open`` is not called.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from difflib import get_close_matches
+from itertools import chain, groupby, zip_longest
+from operator import attrgetter
+from time import monotonic
+from typing import Any
+
+from drainer.errors import DrainerError, Refused, SplitFailed
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.sample import sample_ranges
+from drainer.loading.loader import LoadedHandler
+from drainer.message import Barrier, Message, SubMessage
+from drainer.model.facts import Undecided, View, shown
+from drainer.model.listed import counted, listed
+from drainer.model.order import keys_of
+from drainer.model.plan import OffsetPlan
+from drainer.model.predicate import Predicate
+from drainer.model.sub_messages import identify
+from drainer.policy.redrive import LeftAlone
+from drainer.split.splitting import split_up
+from drainer.text.escape import shorten
+from drainer.text.mask import masking, short_key
+
+MESSAGES = 100  # About this many messages are read, spread over the backlog.
+# Reading ends after this size or time, and splitting after this time, even if it is not done.
+READ_BYTES, READ_S, SPLIT_S = 16 * 1024 * 1024, 3.0, 2.0
+SUBS_MOST = 50  # Expressions are tried on this many sub-messages of a message.
+EXAMPLES, KEYS_SHOWN, FIELDS_SHOWN = 3, 2, 8
+WIDTH = 60  # An expression is cut to this many characters.
+_PAYLOAD_PATH = re.compile(r"\bpayload\.(\w+(?:\.\w+)*)")
+_ON_PURPOSE = "To give up what split rejects, add --tune on-split-failure=dead-letter."
+
+
+# Examples and warnings, as sentences, and whether what was seen is so unlikely that only --yes
+# confirms it.
+Look = tuple[tuple[str, ...], tuple[str, ...], bool]
+NOTHING_SEEN: Look = (), (), False
+
+
+def sampled(cluster: Cluster, plan: OffsetPlan) -> list[Message]:
+    """Read a few messages of a plan's backlog, in turn from each partition.
+
+    The result is empty for a redrive, because its topic has letters instead of messages.
+    """
+    terms, account = plan.terms, plan.account
+    if terms.redrive is not None:
+        return []
+    ranges = {n: (account.watermark(n), part.end) for n, part in account.partitions.items()}
+    found = sample_ranges(
+        *(cluster.settings, terms.topic, terms.topic_id, ranges, MESSAGES),
+        most_bytes=READ_BYTES,
+        most_s=READ_S,
+    )
+    of_each = [list(each) for _, each in groupby(found.messages, attrgetter("partition"))]
+    return [each for each in chain.from_iterable(zip_longest(*of_each)) if each is not None]
+
+
+def look(handler: LoadedHandler, plan: OffsetPlan, messages: Callable[[], list[Message]]) -> Look:
+    """Split some messages, and try the expressions of the drain on what comes out.
+
+    Raises Refused if ``split`` rejects all of these messages. That is only a warning if the reason
+    may be that ``open`` was not called, or if a setting says what to do with such messages.
+    """
+    if plan.terms.redrive is not None or plan.account.complete:
+        return NOTHING_SEEN
+    try:
+        found = messages()
+    except DrainerError as error:
+        return (), (f"drainer could not read messages to try split on: {error}",), False
+    examples, rejected, subs = list[str](), list[tuple[Message, SplitFailed]](), list[SubMessage]()
+    tried = right = 0
+    until_s = monotonic() + SPLIT_S
+    for message in found:
+        try:
+            parts = split_up(handler.split, message)
+            identify(message, parts)
+        except SplitFailed as error:
+            rejected.append((message, error))
+            made = "split rejects it"
+        else:
+            if any(isinstance(sub, LeftAlone) for sub in parts):
+                continue  # Its time is outside of the range to drain.
+            right += message.value is not None
+            subs += parts[:SUBS_MOST]
+            made = _made(parts)
+        tried += 1
+        examples.append(f"{message.partition}:{message.offset} → {made}")
+        if monotonic() > until_s:
+            break
+    if not tried:
+        return ("none: drainer read no message of the backlog",), (), False
+    warnings, many = [*_of_expressions(plan, subs)], counted(tried, "message")
+    if rejected and right:
+        _, first = rejected[0]
+        warnings.append(f"split rejects {len(rejected):,} of {many} that drainer tried; {first}")
+    elif rejected:
+        warnings.append(_ensure_meant(handler, plan, many, *rejected[0]))
+    elif unlikely := _unlikely(plan, subs, many):
+        warnings.append(unlikely)
+        return tuple(examples[:EXAMPLES]), tuple(warnings), True
+    return tuple(examples[:EXAMPLES]), tuple(warnings), False
+
+
+def _ensure_meant(
+    handler: LoadedHandler, plan: OffsetPlan, many: str, message: Message, error: SplitFailed
+) -> str:
+    """Return a warning that all messages are rejected. Raises Refused if that is not meant."""
+    path = plan.terms.payloads.split
+    text = f"{'split' if path is None else f'--split {path}'} takes none of {many} apart; {error}"
+    if handler.may_lack_open(error.__cause__):
+        return f"{text}. drainer has not called open() yet, which may be why"
+    if plan.terms.failures.on_split_failure is not None:
+        return text
+    near = None if path is None else _nearest(path, message.meaning)
+    hint = "Fix `split`" if path is None else f"Write --split {near}" if near else "Correct --split"
+    fields = _names(message.meaning)
+    has = f": the message has the fields {fields}" if fields else ""
+    raise Refused(text, hint=f"{hint}{has}. {_ON_PURPOSE}")
+
+
+def _unlikely(plan: OffsetPlan, subs: Sequence[SubMessage], many: str) -> str | None:
+    """Return what is hardly meant about the sub-messages of some messages; None if all is well."""
+    if not subs:
+        return f"split makes nothing of {many}: they are done without a call"
+    keys = plan.terms.payloads.keys
+    laned = [sub for sub in subs if not isinstance(sub, Barrier)]
+    if not keys or not laned or any({*keys_of(sub)} != {None} for sub in laned):
+        return None
+    tried = counted(len(laned), "sub-message")
+    return f"none of {tried} has the key {', '.join(keys)}{_meant(' '.join(keys), laned[0])}"
+
+
+def _of_expressions(plan: OffsetPlan, subs: Sequence[SubMessage]) -> Iterator[str]:
+    """Yield a warning for each expression that matches none of the sub-messages."""
+    classes, failures = plan.account.classes, plan.terms.failures
+    first = "--only" if classes.only else "--first"
+    expressions = [*((first, each.where) for each in classes.each), *failures.expressions]
+    for option, text in expressions if subs else ():
+        predicate, why = Predicate(text), ""
+        for sub in subs:
+            try:
+                if predicate.matches(sub):
+                    break
+            except Undecided as reason:
+                why = f": {reason}{_meant(text, sub)}"
+        else:
+            tried = counted(len(subs), "sub-message")
+            yield f"{option} {shorten(text, WIDTH)} matches none of {tried} that drainer tried{why}"
+
+
+def _meant(text: str, sub: SubMessage) -> str:
+    """Return the paths that an expression may mean, or the fields that there are."""
+    near = [_nearest(path, sub.content) for path in _PAYLOAD_PATH.findall(text)]
+    if found := [f"payload.{each}" for each in near if each]:
+        return f"; did you mean {listed(found)}?"
+    fields = _names(sub.content)
+    return f"; the payload has the fields {fields}" if fields else ""
+
+
+def _made(subs: Sequence[SubMessage]) -> str:
+    """Return what came out of a message: ``12 sub-messages: 'd-17', 'd-18', …``."""
+    names = [_name(sub) for sub in subs[:KEYS_SHOWN]]
+    if len(subs) < 2:
+        return names[0] if names else "nothing"
+    if not any(isinstance(sub, Barrier) or {*keys_of(sub)} != {None} for sub in subs):
+        return f"{counted(len(subs), 'sub-message')}, none has a key"
+    more = ", …" if len(subs) > KEYS_SHOWN else ""
+    return f"{counted(len(subs), 'sub-message')}: {', '.join(names)}{more}"
+
+
+def _name(sub: SubMessage) -> str:
+    if isinstance(sub, Barrier):
+        return "barrier"
+    return " + ".join("no key" if key is None else short_key(key) for key in keys_of(sub))
+
+
+def _fields(content: Any) -> dict[str, Any]:
+    """Return the fields of a content; none if their names may be personal data."""
+    with suppress(Exception):  # It may be anything, such as bytes that are not JSON.
+        if not masking() and isinstance(found := shown(content), View):
+            return {str(name): each for name, each in found.fields.items()}
+    return {}
+
+
+def _names(content: Any) -> str:
+    return listed([shorten(name, WIDTH) for name in _fields(content)], FIELDS_SHOWN)
+
+
+def _nearest(path: str, content: Any) -> str | None:
+    """Return the path that a person probably meant; None if the path exists, or none is close."""
+    *above, name = path.split(".")
+    for each in above:
+        content = _fields(content).get(each)
+    fields = _fields(content)
+    near = get_close_matches(name, fields, 1)
+    return ".".join([*above, *near]) if near and name not in fields else None
