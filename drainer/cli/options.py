@@ -145,7 +145,6 @@ class PayloadOptions:
         "Matching sub-messages wait for all before them, and all after them wait.",
         None,
         BARRIER,
-        basic=True,
     )
     unkeyed: Unkeyed = _payload("Lane of sub-messages without a sub-key.", Unkeyed.OWN_LANE)
 

@@ -23,6 +23,7 @@ NO_BROKER = ["--topic", "t", "--group", "g", "--handler", "count", "-b", "127.0.
 # accept a risk of one run.
 WITHOUT_VARIABLE = {
     "--skip",
+    "--key",
     "--first",
     "--divert",
     "--only",
