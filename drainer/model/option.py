@@ -430,6 +430,17 @@ def options_of(settings: type) -> Mapping[str, Option]:
     }
 
 
+def parse_texts(settings: object) -> None:
+    """Replace texts in new settings by the values that they mean on the command line.
+
+    So a program may give ``"08:00"``, ``"auto"`` or ``"dead-letter"``. Raises UsageError.
+    """
+    kind: Any = type(settings)
+    for name, each in options_of(kind).items():
+        if isinstance(text := getattr(settings, name), str):
+            object.__setattr__(settings, name, each.parse([text] if each.repeats else text))
+
+
 def option_name(field: str) -> str:
     """Return the long name of a field's option: ``retry-delay`` for ``retry_delay_s``."""
     return field.removesuffix("_s").removesuffix("_bytes").strip("_").replace("_", "-")

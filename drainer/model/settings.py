@@ -25,6 +25,7 @@ from drainer.model.option import (
     ValueType,
     number,
     option,
+    parse_texts,
 )
 from drainer.model.predicate import EXPRESSIONS
 
@@ -201,6 +202,7 @@ class FailureSettings(JsonRecord):
     )
 
     def __post_init__(self) -> None:
+        parse_texts(self)
         delays = (self.retry_delay_s, self.retry_max_delay_s)
         waits = (self.timeout_s, self.max_outage_s, self.max_doubt_s)
         if min(self.retries, *delays, *waits) < 0:
@@ -338,6 +340,7 @@ class LocalSettings(JsonRecord):
     )
 
     def __post_init__(self) -> None:
+        parse_texts(self)
         if Concurrency.of(self.concurrency).most < 1:
             raise ValueError("with this concurrency nothing would ever start")
         if self.buffer_bytes < 0 or self.grace_s < 0:

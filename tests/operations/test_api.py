@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 import drainer
 from drainer.errors import Halted, Interrupted, PlanRefused, UsageError
+from drainer.model.option import Concurrency
 from kafka.topic import Topic
 
 MESSAGES = 40
@@ -239,3 +241,14 @@ def test_everything_works_inside_a_running_event_loop(backlog: dict[str, Any]) -
     }
     asyncio.run(cell())
     assert len(Slow.handled) == MESSAGES
+
+
+def test_a_setting_may_be_the_text_that_a_command_takes() -> None:
+    running = drainer.LocalSettings(concurrency="auto", deadline="2099-01-02T08:00Z", grace_s="1m")  # type: ignore[arg-type]
+    assert Concurrency.of(running.concurrency).is_auto
+    assert (running.grace_s, running.deadline) == (60, datetime(2099, 1, 2, 8, tzinfo=UTC))
+    failures = drainer.FailureSettings(on_failure="dead-letter", rate="5k/s", skip="payload.n > 1")  # type: ignore[arg-type]
+    assert failures.on_failure is drainer.OnFailure.DEAD_LETTER
+    assert (failures.rate, failures.skip) == (5_000, ("payload.n > 1",))
+    with pytest.raises(UsageError, match="'letter' is not one of halt, dead-letter"):
+        drainer.FailureSettings(on_failure="letter")  # type: ignore[arg-type]
