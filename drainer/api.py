@@ -18,7 +18,7 @@ from typing import Any, ParamSpec, TypeAlias
 from drainer.engine.control import Control, Stop
 from drainer.engine.preview import Preview
 from drainer.engine.runtime import THIS_PROCESS
-from drainer.errors import DrainerError
+from drainer.errors import DrainerError, UsageError
 from drainer.handler import Handler
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
@@ -88,7 +88,7 @@ def drain(
         partitions: the partitions to drain; all of them by default.
         from_, until: where the backlog begins and ends, as ``--from`` and ``--until`` take them.
         commit: False drains a range again and leaves the group and its consumers alone.
-        first: expressions; sub-messages that match are drained before the rest.
+        first: expressions, or one; sub-messages that match are drained before the rest.
         settings: concurrency, memory, the handler's own options, and how to stop.
         failures: retries, what happens to sub-messages that fail, what to skip, and how fast to go.
         payloads: how messages are decoded and split, if the handler does not do that itself.
@@ -120,7 +120,7 @@ def drain(
         plan_path=None if plan is None else parse_place(str(plan)),
         client_config=config_file(client),
         failures=failures,
-        classes=NO_CLASSES.requested(first, only=False),
+        classes=NO_CLASSES.requested([first] if isinstance(first, str) else first, only=False),
         commits=commit,
     ).configured(settings.options)
     with Cluster.connect(connection) as cluster:
@@ -220,6 +220,11 @@ def handler_of(
     """Load the handler that a program names or gives. Raises what ``load_handler`` raises."""
     if isinstance(handler, str):
         return load_handler(handler, payloads, extras)
+    if not isinstance(handler, type):
+        raise UsageError(
+            f"the handler is an object of {type(handler).__name__}, and not a class",
+            hint="Give the class, or a reference such as my_handlers.py:Reindex.",
+        )
     name = f"{handler.__module__}:{handler.__qualname__}"
     return LoadedHandler(name, handler, None, payloads, extras)
 

@@ -159,8 +159,11 @@ def test_a_preview_may_end_it_before_anything_is_touched(backlog: dict[str, Any]
 def test_an_expression_that_makes_no_sense_is_refused_before_anything_is_touched(
     backlog: dict[str, Any],
 ) -> None:
-    with pytest.raises(UsageError, match=r"payload\.n =="):
-        drainer.drain(handler=Slow, first=["payload.n =="], **backlog)
+    for first in (["payload.n =="], "payload.n =="):
+        with pytest.raises(UsageError, match=r"payload\.n =="):
+            drainer.drain(handler=Slow, first=first, **backlog)
+    with pytest.raises(UsageError, match="an object of Slow, and not a class"):
+        drainer.drain(handler=Slow(), **backlog)
     assert not backlog["plan"].exists()
 
 
