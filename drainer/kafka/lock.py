@@ -53,9 +53,9 @@ REGAIN_TIMEOUT_S = 120.0
 REPLACE_AFTER_S = 10.0  # A client whose commits are not accepted for this long is replaced.
 RETRY_S = 1.0
 FIRST_NUMBER_MOST = 2**40
-# A coordinator that has not answered for this long is silent. It is asked about every second. If a
-# poll takes longer than SUSPENDED_S, this process has been suspended.
-SILENT_S, SUSPENDED_S = 5.0, 1.0
+# A coordinator that has not answered for this long is silent. It is asked about every second. The
+# shortest lease is longer. If a poll takes longer than SUSPENDED_S, this process was suspended.
+SILENT_S, SUSPENDED_S = 4.0, 1.0
 CHECK_EVERY_S = 0.2
 CHECK_TIMEOUT_S = 1.0  # A check must be short, because the next poll of the client waits for it.
 POLL_S = 0.02
