@@ -42,7 +42,7 @@ NARROWING_RUNS = 300  # The number of attempts to find a smaller counter-example
 NAMED_MOST = 4  # A counter-example names at most this many sub-messages, and counts the others.
 
 _REPEAT = (
-    "Write values that don't depend on the stored ones, never go back, or store sub.id with the"
+    "Write values that do not depend on stored ones and never go back, or store sub.id with the"
     " effect."
 )
 

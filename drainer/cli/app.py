@@ -17,7 +17,7 @@ from drainer.cli import end_interrupted
 from drainer.cli.declared import declared_by, is_given, meant, value_of
 from drainer.cli.parameter import Command, Group, completing, declare, keyword
 from drainer.errors import DrainerError, UsageError
-from drainer.model.option import Option, option, options_of
+from drainer.model.option import option, options_of
 
 # The callback or group of each command. The help shows the panels and commands in this order.
 PANELS = {
@@ -162,16 +162,12 @@ def _missing(error: Any) -> UsageError:
         if cluster and not any(is_given(context, each) for each in cluster):
             missing.append(cluster[0])
     typed = " ".join(
-        each.word if each.is_argument else f"{_word(each)} {each.typed_as}" for each in missing
+        each.word if each.is_argument else f"{each.word} {each.typed_as}" for each in missing
     )
     return UsageError(
-        f"missing {', '.join(map(_word, missing))}",
+        f"missing {', '.join(each.word for each in missing)}",
         hint=f"Add {typed}: see `{context.command_path} --help`.",
     )
-
-
-def _word(option: Option) -> str:
-    return option.short or option.word
 
 
 def _made(name: str, found: Any, panel: str) -> Any:

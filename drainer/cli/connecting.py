@@ -66,8 +66,11 @@ class ConnectionOptions:
         yes: bool,
         loads: Collection[str] | None = None,
         unnamed: Sequence[tuple[str, str]] = (),
-    ) -> ClientSettings:
+        then: str = "",
+    ) -> tuple[ClientSettings, bool]:
         """Return the client settings of the plan, overridden by the client file and the options.
+
+        The second value says whether a person has confirmed the plan.
 
         A plan may have come from anywhere. So this requires confirmation before brokers that only
         the plan names get a login, before state is read from a place that only the plan names, and
@@ -78,6 +81,7 @@ class ConnectionOptions:
                 handler is not loaded.
             unnamed: the code that only the plan names, each piece with the option that would name
                 it and the option's value. ``yes`` does not confirm this code.
+            then: what the command does with the plan, if the question is to include that.
 
         Raises Refused when nobody confirms it, or when a service or a registry that only the plan
         names would get a login.
@@ -98,13 +102,14 @@ class ConnectionOptions:
         if loads is not None:
             extras = settings.extras
             plan = replace(plan, terms=with_own_destinations(plan.terms, loads, extras)[0])
-        confirm_plan(
+        confirmed = confirm_plan(
             *(terminal, file, plan, servers, config, extras),
             sends=sends,
             unnamed=unnamed,
+            then=then,
             yes=yes,
         )
-        return settings
+        return settings, confirmed
 
 
 def confirm_plan(
@@ -117,34 +122,39 @@ def confirm_plan(
     *,
     sends: bool = False,
     unnamed: Sequence[tuple[str, str]] = (),
+    then: str = "",
     yes: bool,
-) -> None:
+) -> bool:
     """Require confirmation before drainer acts on a plan that may be a stranger's.
 
     What needs the confirmation is to load its handler, to send a login to brokers that only the
     plan names (``sends``), and to read state from a place that only the plan names. Code that only
     the plan names (``unnamed``) runs with all rights of this user, so a person must have seen it,
     and ``yes`` alone does not confirm it. ``extras`` are the properties that the handler gets; None
-    if the handler is not loaded.
+    if the handler is not loaded. ``then`` is what the command does with the plan.
 
-    Raises Refused if nobody confirms it.
+    Returns whether a person was asked. Raises Refused if nobody confirms it.
     """
     from drainer.view.plan import show_before_connecting  # noqa: PLC0415
 
     state, loads = file.state_to_confirm(plan), extras is not None
-    if unnamed or ((loads or sends or state) and not yes):
+    asks = bool(unnamed) or ((loads or sends or bool(state)) and not yes)
+    if asks:
         show_before_connecting(terminal, plan, file.path, brokers, config, extras, state=state)
         acts = ["connect"] if brokers else []
         acts += ["load this handler"] if loads else []
         acts += ["read this state"] if state else []
+        acts += [then] if then else []
         if yes:
             terminal.warn("--yes does not confirm code that only the plan names")
         words = [word for option, text in unnamed for word in (option, text)]
         words += [] if yes else ["--yes"]
         hint = f"If this is right, add {shlex.join(words)}."
-        ensure_confirmed(terminal, f"{' and '.join(acts).capitalize()}?", yes=False, hint=hint)
+        question = " and ".join(filter(None, (", ".join(acts[:-1]), acts[-1])))
+        ensure_confirmed(terminal, f"{question.capitalize()}?", yes=False, hint=hint)
     if state:
         file.allow_state(state)
+    return asks
 
 
 def connect(settings: ClientSettings) -> Cluster:

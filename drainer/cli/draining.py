@@ -94,7 +94,7 @@ def report_dry_run(
     terminal.print_line("dry run: nothing was touched")
     if report is not None:
         terminal.warn("no report was written: a dry run has none")
-    terminal.data({"status": "dry-run", "exit_code": 0, **action.as_json(), **(estimated or {})})
+    terminal.data({"status": "dry-run", **action.as_json(), **(estimated or {})})
 
 
 @dataclass(eq=False)
@@ -211,8 +211,13 @@ def preview_and_drain(
     oversight: OversightOptions,
     *,
     dry_run: bool,
+    confirmed: bool = False,
 ) -> int:
-    """Show what was prepared, drain it after a confirmation, and return the exit code."""
+    """Show what was prepared, drain it after a confirmation, and return the exit code.
+
+    If a person has ``confirmed`` the drain before the checks, drainer asks again only if they found
+    something to warn of, or if the drain does more than others.
+    """
     action, plan = prepared.action, prepared.plan
     (terminal.present if dry_run else terminal.preview)(preview_page(action))
     if dry_run:
@@ -223,7 +228,7 @@ def preview_and_drain(
         summary = drain(cluster, prepared, running)
     else:
         new = "the new group " if action.new_group else ""
-        question = f"Drain {plan.terms.topic} for {new}{plan.terms.group}?"
+        question = drains = f"Drain {plan.terms.topic} for {new}{plan.terms.group}?"
         redrive, needs_yes = plan.terms.redrive, action.needs_yes
         if redrive is not None:
             question = f"Redrive these letters of {plan.terms.topic}?"
@@ -232,7 +237,8 @@ def preview_and_drain(
                 needs_yes = True
         if not plan.terms.commits:
             question = f"Drain these offsets of {plan.terms.topic} again, and commit nothing?"
-        ensure_confirmed(terminal, question, yes=oversight.yes, needs_yes=needs_yes)
+        if not confirmed or action.warnings or needs_yes or question != drains:
+            ensure_confirmed(terminal, question, yes=oversight.yes, needs_yes=needs_yes)
         control = Control()
         obey_signals_until(control.is_over)
 

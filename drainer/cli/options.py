@@ -68,13 +68,16 @@ PLAN = ValueType("PLAN", parse_place)
 class RecordOptions:
     """The topic and the partitions that a command reads."""
 
-    topic: str = _backlog("Topic of the backlog.", basic=True, metavar="NAME", proposes="topic")
+    topic: str = _backlog(
+        "Topic of the backlog.", short="-t", basic=True, metavar="NAME", proposes="topic"
+    )
     partitions: tuple[int, ...] = _backlog(
         "Partition of the backlog; repeat for several.",
         (),
         each_once(number(0)),
         unset="all",
         name="--partition",
+        basic=True,
     )
 
 
@@ -83,13 +86,14 @@ class BacklogOptions(RecordOptions):
     """The backlog, and the handler that it goes through."""
 
     group: str = _backlog(
-        "Consumer group of the backlog. A drain needs it without members.",
+        "Consumer group of the backlog. It must have no members while it drains.",
+        short="-g",
         basic=True,
         metavar="NAME",
         proposes="group",
     )
     handler: str = _backlog(
-        _HANDLER, basic=True, metavar="REFERENCE", proposes="handler", resumes=True
+        _HANDLER, short="-H", basic=True, metavar="REFERENCE", proposes="handler", resumes=True
     )
     from_: str = _backlog(
         "Start: committed, committed-or-earliest, committed-or-end, earliest, OFFSET or @ISO-TIME.",
@@ -100,6 +104,7 @@ class BacklogOptions(RecordOptions):
     until: str = _backlog(
         "End (exclusive): end, OFFSET, +N for the next N offsets of each partition, or @ISO-TIME.",
         "end",
+        basic=True,
         metavar="END",
     )
     no_commit: bool = _backlog(
@@ -108,7 +113,7 @@ class BacklogOptions(RecordOptions):
         risk="consumers of the group may handle the same sub-keys at the same time",
     )
     order: Order = _backlog(
-        "Ordering guarantee; use sub-key, the others are for benchmarks.",
+        "Ordering guarantee. Use sub-key; the others are for benchmarks.",
         Order.SUB_KEY,
         risk="every value but sub-key gives up the order of sub-keys",
         tune=True,
@@ -202,7 +207,8 @@ class CodeOptions:
     """
 
     handler: str | None = _of_plan(
-        "The plan's handler, needed with --yes. It may be at another path.",
+        "The plan's handler, which --yes requires. It may be at another path.",
+        short="-H",
         panel="Backlog",
         basic=True,
         metavar="REFERENCE",
@@ -260,6 +266,7 @@ class PriorityOptions:
         None,
         EXPRESSIONS,
         name="--only",
+        basic=True,
         envvar=None,
     )
 
@@ -331,7 +338,7 @@ WaitForGroup: TypeAlias = Annotated[
 AcceptGap: TypeAlias = Annotated[
     bool,
     Option(
-        "Resume although retention deleted records. drainer reports them as lost.",
+        "Resume even though retention deleted records, which are reported as lost.",
         False,
         envvar=None,
         panel="Backlog",

@@ -35,10 +35,12 @@ def show(plan: PlanArgument, reported: Reported, yes: Yes, terminal: Terminal) -
     file, state = plan_at(plan, reported.state), reported.state
     confirm_plan(terminal, file, file.load(without_reports=True).plan, yes=yes)
     loaded = file.load()
-    terminal.data(loaded.plan.as_json())
-    terminal.present(
-        plan_page(loaded.plan, plan, ("--spark-conf", f"{STATE}={state}") if state else ())
-    )
+    account = loaded.plan.account
+    ended = None if account.last_end is None else account.last_end.as_json()
+    last_run = "running" if file.is_locked else account.how_ended
+    terminal.data({**loaded.plan.as_json(), "last_run": last_run, "last_end": ended})
+    options = ("--spark-conf", f"{STATE}={state}") if state else ()
+    terminal.present(plan_page(loaded.plan, plan, options, runs=file.is_locked))
 
 
 @app.command()
@@ -69,7 +71,7 @@ def verify(
     """
     file, checks, found = plan_at(plan, reported.state), list[Check](), list[str]()
     try:
-        settings = kafka.settings_by_plan(
+        settings, _ = kafka.settings_by_plan(
             terminal, file, file.load(without_reports=True).plan, yes=yes
         )
         loaded = file.load()
@@ -118,7 +120,8 @@ def undo(
     Example: `drainer plan undo orders.indexer.plan.json`
     """
     file = plan_at(plan, reported.state)
-    settings = kafka.settings_by_plan(terminal, file, file.load(without_reports=True).plan, yes=yes)
+    known = file.load(without_reports=True).plan
+    settings, _ = kafka.settings_by_plan(terminal, file, known, yes=yes)
     loaded = file.load()
     group = loaded.plan.terms.group
     with connect(settings) as cluster:

@@ -50,8 +50,9 @@ def resume(
     """Resume a drain that was interrupted, halted or killed.
 
     The plan holds the backlog, the handler, the failure policy and what to skip. An option that
-    is given here overrides the plan. Another engine may finish the drain. drainer shows the handler
-    before it loads it, and asks. With --yes, name the handler, too.
+    is given here overrides the plan. Another engine may finish the drain. drainer shows the plan's
+    handler and asks once, before it loads it. It asks again only if the checks find something to
+    warn of. With --yes, name the handler, too.
 
     Examples:
 
@@ -79,8 +80,12 @@ def resume(
         unnamed = code.unnamed(known.terms, loads)
         if code.handler is not None:
             known = replace(known, terms=replace(known.terms, handler=code.handler))
-        settings = kafka.settings_by_plan(
-            *(terminal, file, known), yes=oversight.yes, loads=loads, unnamed=unnamed
+        settings, confirmed = kafka.settings_by_plan(
+            *(terminal, file, known),
+            yes=oversight.yes,
+            loads=loads,
+            unnamed=unnamed,
+            then="" if dry_run else "resume the drain",
         )
         loaded = file.load()
         classes = priority.over(loaded.plan.account.classes)
@@ -95,4 +100,5 @@ def resume(
             return preview_and_drain(
                 *(context, terminal, cluster, prepared, running, metrics, oversight),
                 dry_run=dry_run,
+                confirmed=confirmed,
             )

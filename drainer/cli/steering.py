@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
 from time import monotonic, sleep
@@ -18,17 +18,18 @@ from drainer.control import client
 from drainer.control.client import FoundDrain
 from drainer.control.wire import DrainReport
 from drainer.engine.control import Change, ControlRequest, Pause, Stop, Unpause
-from drainer.errors import EXIT_DONE, UsageError, raised_as
-from drainer.model.codec import builtins
+from drainer.errors import UsageError, raised_as
+from drainer.model.codec import builtins, decode, encode
 from drainer.model.listed import listed
 from drainer.model.option import DURATION, Option, ValueType, options_of, parse_pairs
+from drainer.model.progress import Counts
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.store.place import PlanPlace, parse_place
 from drainer.text import escape
 from drainer.view import figures
 from drainer.view.live import RunningLine, progress_view
 from drainer.view.page import Cell, Column, Field, Line, Page, Table, Tone, section
-from drainer.view.status import held_back_words, share_finished
+from drainer.view.status import given_up_words, held_back_words, share_finished, time_left
 from drainer.view.terminal import Terminal
 
 EVERY_S = 1.0  # `watch --all` asks all drains this often.
@@ -37,6 +38,8 @@ PRINT_EVERY_S = 5.0
 
 # A drain answers twice a second. It counts as silent if its last answer is older than this.
 SILENT_S = 5.0
+
+ENDED_SHOWN = 100  # `ps` shows this many characters of how a drain ended.
 
 # The options that can change while a drain runs, by their names.
 SETTABLE: Mapping[str, Option] = {
@@ -108,8 +111,8 @@ def _value(name: str, option: Option, text: str) -> Any:
 def ps(terminal: Terminal) -> None:
     """List your drains that run on this machine.
 
-    The list includes drains that were stopped or killed, if their plan is in this folder. For the
-    drains of another user, run it as that user.
+    The list includes drains that have ended or were killed with something left to drain, if their
+    plan is in this folder. For the drains of another user, run it as that user.
 
     Examples:
 
@@ -192,8 +195,8 @@ def pause(
 ) -> None:
     """Pause a running drain; `drainer unpause` ends it.
 
-    Calls in flight end as usual, and no more calls start. The drain keeps its lock, writes its
-    plan and commits.
+    Calls in flight finish, and no new ones start. The drain keeps its lock, writes its plan and
+    commits.
 
     Examples:
 
@@ -240,15 +243,16 @@ def stop(
 def _request(terminal: Terminal, plan: PlanPlace, request: ControlRequest) -> None:
     done = client.request(plan, request)
     terminal.print_line(f"{plan}: {', '.join(done)}")
-    terminal.data({"status": "done", "exit_code": EXIT_DONE, "told": done})
+    terminal.data({"status": "done", "told": done})
 
 
 def _print_end(terminal: Terminal, status: str, last: DrainReport) -> None:
     ended = last.ended or {}
-    how = ended.get("error") or ended.get("status")
-    head = Line("the drain has ended" if how is None else f"the drain has ended: {how}")
+    subs = decode(encode(ended.get("sub_messages", {})), Counts)
+    how = ended.get("error") or " ".join(filter(None, (ended.get("status"), given_up_words(subs))))
+    head = Line(f"the drain has ended: {how}" if how else "the drain has ended")
     resume = (Field("resume", ended["resume"]),) if ended.get("resume") else ()
-    terminal.data({"status": status, "exit_code": EXIT_DONE, "ended": ended})
+    terminal.data({"status": status, "ended": ended})
     terminal.present(Page(head, (), ways_on=resume))
 
 
@@ -264,8 +268,8 @@ def _only_one() -> PlanPlace:
     found = client.running()
     if len(found) != 1:
         plans = ", ".join(each.about.plan for each in found)
-        hint = f"Name the plan of one: {plans}" if found else "Start one with `drainer run`."
-        raise UsageError(f"{len(found) or 'no'} drains run on this machine", hint=hint)
+        hint = f"Name one by its plan: {plans}" if found else "Start one with `drainer run`."
+        raise UsageError(f"{len(found) or 'no'} drains are running on this machine", hint=hint)
     return parse_place(found[0].about.plan)
 
 
@@ -280,14 +284,15 @@ def _watch_all(terminal: Terminal) -> None:
                 for each in lines:
                     terminal.print_line(each)
             sleep(EVERY_S)
-    terminal.print_line("no drain runs on this machine")
+    terminal.data({})
+    terminal.print_line("no drain is running on this machine")
 
 
 def state_of(found: FoundDrain) -> str:
     """Return the state of a drain in one or two words, such as ``in trouble``."""
     status = found.status
     if found.left is not None:
-        return "killed" if found.left.account.running else "stopped"
+        return found.left.account.how_ended
     if status is None:
         return "silent" if found.age_s > SILENT_S else "starting"
     signs = (
@@ -299,35 +304,37 @@ def state_of(found: FoundDrain) -> str:
     return next((state for shows, state in signs if shows), "draining")
 
 
-def running_page(found: Sequence[FoundDrain]) -> Page:
-    """Make a page with a row for each drain, and the commands to resume those that do not run."""
-    columns = ("plan", "topic", "group", "engine", "state", "done", "left", "since", "pid")
-    rows = tuple(map(_row, found))
+def running_page(found: Sequence[FoundDrain], now: datetime | None = None) -> Page:
+    """Make a page with a row for each drain. It says once how to resume those that do not run."""
+    now = now or datetime.now(UTC)
+    columns = ("plan", "state", "done", "topic", "group", "engine", "since", "pid", "ends")
+    rows = tuple(_row(each, now) for each in found)
     table = Table(
-        tuple(name if name in ("done", "left", "pid") else Column(name) for name in columns),
+        tuple(
+            name if name in ("done", "pid") else Column(name, name == "ends") for name in columns
+        ),
         rows,
         shown=len(rows),
     )
     commands = [resume for each in found if (resume := _resume(each))]
     running = len(found) - len(commands)
-    head = (
-        f"{figures.counted(running, 'drain')} {'runs' if running == 1 else 'run'} on this machine"
-    )
+    verb = "is" if running == 1 else "are"
+    head = f"{figures.counted(running, 'drain')} {verb} running on this machine"
+    ways = [Field("resume", each) for each in commands]
     if commands:
         head += f"; {len(commands)} in this folder can be resumed"
-    return Page(
-        Line(head),
-        (section("", map(_watermark, found)), section("", table if found else None)),
-        ways_on=tuple(Field("resume", each) for each in commands),
-    )
+    if len(commands) > 1:
+        ways = [Field("resume", "drainer resume PLAN", "with a plan from this list")]
+    sections = section("", map(_watermark, found)), section("", table if found else None)
+    return Page(Line(head), sections, ways_on=tuple(ways))
 
 
 def found_line(found: FoundDrain) -> str:
-    """Return ``orders for indexer  draining  41.2%  3m 20s left  89,000 sub-messages/s``."""
+    """Return ``orders for indexer  draining  41.2%  3m 20s left, done at 17:31  890 …/s``."""
     about, status = found.about, found.status
     words = [f"{about.topic} for {about.group}", state_of(found)]
     if status is not None:
-        words += [_done(found), f"{_left(found)} left"]
+        words += [_done(found), _ends(found, datetime.now(UTC))]
         words.append(f"{figures.rate(status.progress.rate_now)} sub-messages/s")
     return "  ".join(words)
 
@@ -339,11 +346,13 @@ def found_as_json(found: FoundDrain) -> dict[str, Any]:
     has sent one.
     """
     status = {} if found.status is None else found.status.as_json()
+    end = None if found.left is None else found.left.account.last_end
     return found.about.as_json() | {
         "pid": found.pid or None,
         "state": state_of(found),
         "done": _share(found),
         "resume": _resume(found),
+        "ended": None if end is None else end.as_json(),
         "age_s": found.age_s,
         **{name: status.get(name) for name in _OF_STATUS},
     }
@@ -352,19 +361,19 @@ def found_as_json(found: FoundDrain) -> dict[str, Any]:
 _OF_STATUS = ("eta_s", "rate_now", "in_flight", "concurrency", "paused", "trouble", "held_back")
 
 
-def _row(found: FoundDrain) -> tuple[str | Cell, ...]:
+def _row(found: FoundDrain, now: datetime) -> tuple[str | Cell, ...]:
     about, state = found.about, state_of(found)
     calm = state in ("draining", "starting")
     return (
         _short(about.plan),
+        Cell(state, Tone.PLAIN if calm else Tone.WARN),
+        _done(found),
         about.topic,
         about.group,
         about.engine,
-        Cell(state, Tone.PLAIN if calm else Tone.WARN),
-        _done(found),
-        _left(found),
         f"{datetime.fromisoformat(about.since).astimezone():%d %b %H:%M}",
         str(found.pid or "-"),
+        _ends(found, now),
     )
 
 
@@ -392,9 +401,11 @@ def _resume(found: FoundDrain) -> str | None:
     return None if found.left is None else escape.command("resume", _short(found.about.plan))
 
 
-def _left(found: FoundDrain) -> str:
-    status = found.status
-    return "-" if status is None else figures.duration(status.progress.eta_s)
+def _ends(found: FoundDrain, now: datetime) -> str:
+    """Return when a running drain ends, or how one that does not run ended."""
+    if found.left is not None:
+        return escape.shorten(found.left.account.last_run(now), ENDED_SHOWN)
+    return "-" if found.status is None else time_left(found.status, now)
 
 
 def _short(plan: str) -> str:

@@ -25,6 +25,7 @@ from drainer.model.status import Status
 from drainer.model.terms import Terms
 from drainer.store.place import PLANS, PlanPlace
 from drainer.store.plan_file import PlanFile
+from drainer.text.escape import command
 
 # A drain that sends nothing for this time is listed as silent.
 LOOK_S = 3.0
@@ -162,11 +163,23 @@ def _connect(plan: PlanPlace) -> closing[socket.socket]:
                     f"can't reach the drain of {plan}: {error.strerror or error}",
                     hint="Run this as the drain's user.",
                 ) from None
-    raise Refused(
-        f"none of your drains on this machine has the plan {plan}",
-        hint="If it has just begun, try again in a moment: `drainer ps` lists it then. For another"
-        " user's drain, run this as that user, on its machine and in its container.",
+    raise _not_running(plan)
+
+
+def _not_running(plan: PlanPlace) -> Refused:
+    """Return the error for a plan that no drain works by; it says how the last run ended."""
+    hint = (
+        "If it has just begun, try again in a moment: `drainer ps` lists it then. For another"
+        " user's drain, run this as that user, on its machine and in its container."
     )
+    with suppress(OSError, ValueError, DrainerError):
+        if isinstance(plan, Path) and not PlanFile(plan.resolve()).is_locked:
+            account = OffsetPlan.decode(read_own(plan)).account
+            hint = f"Resume it: {command('resume', plan)}"
+            if account.complete:
+                hint = f"Nothing is left to resume: see `{command('plan show', plan)}`."
+            return Refused(f"the drain of {plan} {account.last_run(datetime.now(UTC))}", hint=hint)
+    return Refused(f"none of your drains on this machine has the plan {plan}", hint=hint)
 
 
 def _open(path: Path, timeout_s: float) -> socket.socket:

@@ -349,7 +349,7 @@ def coalesced(
     if not isinstance(into, SubMessage) or isinstance(into, Barrier):
         raise _not_folded(first, later, f"returned a {type(into).__name__}")
     if into.key != first.key or into.keys is not None:
-        raise _not_folded(first, later, f"returned one of another sub-key, {into!r}")
+        raise _not_folded(first, later, f"returned one with another sub-key, {into!r}")
     return into
 
 

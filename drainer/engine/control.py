@@ -109,7 +109,7 @@ class Pause(ControlRequest):
     def __post_init__(self) -> None:
         if self.for_s is not None and not 0 < self.for_s <= PAUSE_MOST_S:
             raise UsageError(
-                "a pause may last 31 days at most", hint="Give less, such as --for 10m."
+                "a pause may last 31 days at most", hint="Give a shorter time, such as --for 10m."
             )
 
 

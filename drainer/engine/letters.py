@@ -62,7 +62,7 @@ class LetterDelivery:
         if self._sink is None:  # Letters were turned off after the message was read.
             self._halt(
                 Halted(
-                    f"{sub} was to be a dead letter, but dead letters were turned off meanwhile",
+                    f"{sub} was to be a dead letter, but dead letters have been turned off since",
                     hint="Resume: the settings of that run apply to it.",
                 )
             )

@@ -12,12 +12,14 @@ from drainer.errors import (
     EXIT_DONE,
     EXIT_HALTED,
     EXIT_INTERRUPTED,
+    EXIT_UNEXPECTED,
     DrainerError,
     Halted,
     HandleFailed,
     Interrupted,
     LanesParked,
     RecordUnsure,
+    Signalled,
     ThreadsOverdue,
     ValueNotShipped,
     account_wrong,
@@ -112,6 +114,14 @@ def final_outcome(
     return _STATUS_OF.get(code, "failed"), code, cause
 
 
+def ended_by(cause: BaseException) -> str:
+    """Return how a drain ended by a cause, for its history: ``halted: 3 lanes are parked``."""
+    if isinstance(cause, Signalled):  # Its text says that the drain was stopped or interrupted.
+        return str(cause)
+    code = cause.exit_code if isinstance(cause, DrainerError) else EXIT_UNEXPECTED
+    return f"{_STATUS_OF.get(code, 'failed')}: {cause}"
+
+
 def may_continue(cause: BaseException | None) -> bool:
     """Return whether the next pass may begin after a pass that ended by this cause.
 
@@ -202,7 +212,7 @@ def lanes_parked(lanes: int, *, read: bool, behind_letters: bool) -> Halted:
 def too_many_ignored(messages: int) -> Halted:
     """Return the cause of a drain that stops because it leaves too many letters alone."""
     return Halted(
-        f"drainer leaves {messages:,} messages alone, which fill the memory; it read no more",
+        f"the {messages:,} messages that drainer leaves alone fill its memory, so it reads no more",
         hint="Select more letters, or delete those that you don't need with kafka-delete-records.",
     )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainer.model.codec import JsonRecord, builtins
+from drainer.model.deadline import DeadlineStatus
 from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan, OpenTransaction
 from drainer.model.rate_cap import Cap
@@ -89,6 +90,7 @@ class Preview(Shown):
     engine: ShownEngine = ShownEngine()
     cap: Cap | None = None  # The cap on what is read, at the mean size of the messages.
     open_transactions: tuple[OpenTransaction, ...] = ()  # Those before which the backlog ends.
+    deadline: DeadlineStatus | None = None
     needs_yes: bool = False  # Whether there is a warning that only --yes confirms.
     new_group: bool = False  # Whether Kafka has no group of this name yet.
     examples: tuple[str, ...] = ()  # What ``split`` makes of some messages, a line for each.

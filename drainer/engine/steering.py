@@ -11,7 +11,7 @@ from typing import Any
 
 from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.control import Change, Pause, Requested, Settings, Stop, between_passes, over
-from drainer.engine.outcome import Ending
+from drainer.engine.outcome import Ending, ended_by
 from drainer.engine.ports import DrainContext, Work
 from drainer.errors import DrainerError, Refused, Signalled
 from drainer.model.account import Event, EventKind
@@ -61,7 +61,7 @@ class Steering:
     def ended(self, cause: BaseException | None) -> Event:
         """Return the event for the end of the drain."""
         by, reason = self._control.stopper or (self._runtime.user(), None)
-        how = self._context.this_pass.done if cause is None else str(cause)
+        how = self._context.this_pass.done if cause is None else ended_by(cause)
         return Event(self._runtime.now(), EventKind.ENDED, by, reason, (how,))
 
     async def _do(self, requested: Requested) -> tuple[str, ...]:

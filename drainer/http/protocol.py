@@ -212,7 +212,7 @@ def results_of(response: Response, ids: Sequence[str], meanings: Mapping[int, st
     by_id = {each.id: each for each in found}
     if len(found) != len(ids) or by_id.keys() != set(ids):
         raise UnclearAnswer(
-            f"the service answered {len(found)} results for {len(ids)} sub-messages, or not one for"
+            f"the service returned {len(found)} results for {len(ids)} sub-messages, or not one for"
             " each id, so nothing of the call counts as done"
         )
     return [_error_of(by_id[each]) for each in ids]

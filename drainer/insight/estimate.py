@@ -26,7 +26,7 @@ from drainer.text.mask import key_repr, masking
 TABLE = (0.1, 0.2, 0.5, 1, 2, 5, 10)
 ORDERS = (Order.SUB_KEY, Order.KEY, Order.PARTITION)
 UNKNOWN = "the processor time of `handle` is unknown and left out: --latency PLAN has it"
-SEVERAL = "sub-messages with several sub-keys wait for each other: allow a tenth more"
+SEVERAL = "sub-messages with several sub-keys wait for each other: allow a tenth more time"
 # A sleep of 10 ms ends this much too late on an idle event loop, on average. Measurements gave 0.3
 # to 0.45 ms.
 LATE_S = 0.0004

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from heapq import heappush, heappushpop
 from typing import Any
 
-from drainer.errors import EXIT_DONE, NotADeadLetter
+from drainer.errors import NotADeadLetter
 from drainer.letters.receipts import read_receipt
 from drainer.message import Message
 from drainer.model.status import least_of
@@ -53,8 +53,6 @@ class Overview:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "status": "ok",
-            "exit_code": EXIT_DONE,
             "dead_letter_topic": self.topic,
             **{name: getattr(self, name) for name in _COUNTED},
             "left_out": {topic: count for topic, (count, _) in self.left_out.items()},

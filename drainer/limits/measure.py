@@ -110,7 +110,7 @@ def measure_limits(
     with file.lock():
         if file.find() != prepared.on_disk:
             raise LimitsRefused(
-                f"{file.path} has changed meanwhile: another process uses it",
+                f"{file.path} has changed in the meantime: another process uses it",
                 hint="Repeat the command to resume from there.",
             )
         with host as make_traffic, _stop_signals():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -14,6 +16,7 @@ from drainer.errors import PlanRefused, UsageError
 from drainer.model.claims import ALL, Claims, Shard, class_of, class_selector
 from drainer.model.codec import JsonRecord, Whole
 from drainer.model.latency import Latency
+from drainer.model.listed import clock_time
 from drainer.model.predicate import Predicate
 from drainer.model.priority import NO_CLASSES, PriorityClasses
 from drainer.model.progress import Counts, Progress
@@ -31,6 +34,8 @@ def clock(at: str) -> str:
 # A history that is too long keeps this many of its first and of its last events.
 EVENTS_FIRST, EVENTS_LAST = 100, 900
 DETAILS_MOST = 1_000  # An event keeps this many details.
+# The first words of the details of a run's end, apart from "done".
+ENDS = ("halted", "interrupted", "stopped", "failed")
 
 
 class EventKind(StrEnum):
@@ -72,6 +77,11 @@ class Event(JsonRecord):
         details = f": {', '.join(self.details)}" if self.details else ""
         why = "" if self.reason is None else f" ({self.reason})"
         return f"{self.what} by {self.by}{details}{why}"
+
+
+def last_end(history: Sequence[Event]) -> Event | None:
+    """Return the event with which the last run of a history ended; None if there is none."""
+    return next((each for each in reversed(history) if each.what is EventKind.ENDED), None)
 
 
 NAMED_MOST = 1_000  # A plan names this many parked lanes, and counts the others.
@@ -286,6 +296,31 @@ class Account(JsonRecord):
         """Whether the last run did not note how it ended. If so, the plan has a journal."""
         ends = (EventKind.ENDED, EventKind.UNDONE)
         return bool(self.history) and self.history[-1].what not in ends
+
+    @property
+    def last_end(self) -> Event | None:
+        """The event with which the last run ended; None if it did not note one."""
+        return None if self.running else last_end(self.history)
+
+    @property
+    def how_ended(self) -> str:
+        """How the last run ended, in a word. A drain that still runs counts as killed here."""
+        if self.running or self.complete:
+            return "killed" if self.running else "done"
+        end = self.last_end
+        word = re.split(r"\W", "".join(end.details))[0] if end is not None else ""
+        return word if word in ENDS else "stopped"
+
+    def last_run(self, now: datetime) -> str:
+        """Return how the last run ended: ``ended at 17:06, halted: 3 lanes are parked``."""
+        end = self.last_end
+        at = self.updated if end is None else end.at
+        with suppress(ValueError, OverflowError):  # A plan from elsewhere may have any text there.
+            at = clock_time(datetime.fromisoformat(at), now)
+        if end is None:
+            return f"was killed, or still runs elsewhere; its plan was last written at {at}"
+        why = "" if end.reason is None else f" ({end.reason})"
+        return f"ended at {', '.join((at, *end.details))}{why}"
 
     @property
     def lost(self) -> dict[int, tuple[Range, ...]]:

@@ -102,7 +102,7 @@ def parse_deadline(text: str, now: datetime | None = None) -> datetime:
     if "T" in word:  # A command to resume has the deadline in this form.
         with suppress(ValueError):
             return datetime.fromisoformat(word).astimezone()
-    hint = "Give a time of 24 hours such as 08:00, or a duration such as 6h."
+    hint = "Give a 24-hour time such as 08:00, or a duration such as 6h."
     wrong = UsageError(f"{text!r} is not a time or a duration", hint=hint)
     if not word[-1:].isalpha():  # A number alone could be a time or a duration.
         raise wrong

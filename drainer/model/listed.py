@@ -1,13 +1,15 @@
-"""Words for lists, counts and durations in a sentence."""
+"""Words for lists, counts, durations and moments in a sentence."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 from drainer.model.ranges import Range, count_offsets, encode_ranges
 
 NAMED = 5
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+_WEEK_DAYS = 7
 
 
 def counted(number: int, noun: str) -> str:
@@ -29,6 +31,17 @@ def round_duration(seconds: float) -> str:
         (whole % _MINUTE, "s"),
     )
     return " ".join(f"{number}{unit}" for number, unit in parts if number)
+
+
+def clock_time(at: datetime, now: datetime) -> str:
+    """Return a moment in local time, such as ``08:00``. Its day is named if that is not today."""
+    at, now = at.astimezone(), now.astimezone()
+    days = (at.date() - now.date()).days
+    if not days:
+        return f"{at:%H:%M}"
+    if 0 < days < _WEEK_DAYS:
+        return f"{at:%a %H:%M}"
+    return f"{at:%d %b %H:%M}" if at.year == now.year else f"{at:%d %b %Y %H:%M}"
 
 
 def listed(names: Sequence[object], most: int = NAMED) -> str:

@@ -187,7 +187,7 @@ class FailureSettings(JsonRecord):
         panel="Skip rules",
     )
     max_failures: Limit = _kept(
-        "Halt once more sub-messages than this were given up, over all runs.",
+        "Halt when more than this many sub-messages are given up, over all runs.",
         _HALF,
         ValueType("N|N%|none", parse_limit),
     )
@@ -199,6 +199,7 @@ class FailureSettings(JsonRecord):
         None,
         RATE,
         unset="none",
+        basic=True,
     )
 
     def __post_init__(self) -> None:

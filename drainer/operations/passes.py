@@ -81,13 +81,14 @@ def _waits(summary: Summary, unread: Mapping[str, str]) -> Summary:
     """
     waiting = []
     for each in summary.last.progress.classes:
-        what = [f"{counted(each.deferred, 'sub-message')} of {each.where}"] if each.deferred else []
+        many = counted(each.deferred, "selected sub-message")
+        what = [f"{many} of {each.where}"] if each.deferred else []
         if each.cut:
             what.append(f"all of {each.where} in {unread.get(each.where) or UNREAD}")
         waiting += what
     cause = ClassWaits(
-        "--only left out what these wait for, earlier in their lanes or before a barrier:"
-        f" {'; '.join(waiting)}",
+        f"{'; '.join(waiting)} wait behind others that --only leaves out, in their lanes or before"
+        " a barrier",
         hint="Resume to drain them in order, with the rest. To drain less, resume with an --only"
         " that selects all sub-messages of their sub-keys.",
     )

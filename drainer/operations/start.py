@@ -25,6 +25,7 @@ from drainer.loading.extensions import Extension
 from drainer.loading.loader import LoadedHandler
 from drainer.model.account import Account, Event, EventKind, PartitionPlan
 from drainer.model.claims import ALL
+from drainer.model.deadline import DeadlineWatch
 from drainer.model.listed import counted, listed
 from drainer.model.option import Concurrency
 from drainer.model.order import Order
@@ -229,6 +230,7 @@ def build_prepared(
         ),
         makes_topic=policy.makes,
         open_transactions=findings.open_transactions,
+        deadline=DeadlineWatch().judge(running.deadline, THIS_PROCESS.wall(), 0.0, None),
         needs_yes=findings.readers is not None or is_unlikely,
         examples=examples,
         new_group=findings.new_group,

@@ -175,7 +175,7 @@ class ConcurrencyLimit:
     @property
     def why(self) -> str:
         """The reason for the current limit, in a few words."""
-        return self._why if self._bound else "fewer are ready than may run"
+        return self._why if self._bound else "fewer lanes are ready than may run"
 
     def observe(self, interval: LoadSample) -> int:
         """Take what was measured since the last call, and return the new limit."""
@@ -243,7 +243,7 @@ class ConcurrencyLimit:
         elif limit == self.most:
             why = "it is at its maximum"
         elif self._busy >= FULL:
-            why = "this process has no more processor time"
+            why = "this process is out of CPU"
         else:
             why = "throughput stopped growing"
         if found > worth or (worse and limit != best):

@@ -70,7 +70,7 @@ LANE_BAD = 2
 
 # The reasons why a sub-message is given up. The last two follow from a comparison with other
 # sub-messages.
-OWN_ERROR = "error of its own"
+OWN_ERROR = "the message's own error"
 HANDLER = "GiveUp"
 UNSPLIT = "split failed"
 OTHERS_SUCCEED = "others succeeded"

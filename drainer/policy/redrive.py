@@ -18,7 +18,7 @@ SOURCE = "source"  # With --to source, a letter goes to the topic that it comes 
 # The reason to leave a letter alone if it does not pass the filters of the redrive.
 NOT_MATCHED = "not asked for"
 NO_LETTER = "no dead letter that drainer recognises, or a damaged one"
-NOT_MADE_AGAIN = "split makes other sub-messages of its original now"
+NOT_MADE_AGAIN = "split now makes other sub-messages of its original"
 # A function that splits a message. If it rejects the message, it gives an Unsplit.
 Split = Callable[[Message], Iterable[SubMessage]]
 

@@ -119,7 +119,9 @@ def _protocol(server: str, connection: socket.socket) -> Finding:
         known = request_versions(connection)
         newest, oldest = known[_METADATA][1], known[_FETCH][0]
     except ssl.SSLError:  # The broker wants a certificate from a keystore that Python can't read.
-        return Finding("kafka", Level.UNCHECKED, f"{server} answers only those with a certificate")
+        return Finding(
+            "kafka", Level.UNCHECKED, f"{server} only answers clients with a certificate"
+        )
     except (OSError, ValueError, KeyError):
         hint = "Check security.protocol: the listener may expect TLS, or may not be Kafka's."
         return Finding("kafka", Level.BAD, f"{server} does not answer as a broker", hint)

@@ -205,9 +205,11 @@ def _clock(cluster: Cluster, topic: str) -> Iterator[Finding]:
         yield unknown(f"not known: {topic} has no record of the last minute")
     elif ahead_s > SKEW_S:
         hint = "Set the clocks by NTP: drainer compares times with those of records."
-        yield Finding("clock", Level.WARN, f"the brokers' is {ahead_s:.1f} s ahead, or more", hint)
+        yield Finding(
+            "clock", Level.WARN, f"the brokers' clock is at least {ahead_s:.1f} s ahead", hint
+        )
     else:
-        yield Finding("clock", Level.OK, f"the brokers' is at most {-ahead_s:.1f} s behind")
+        yield Finding("clock", Level.OK, f"the brokers' clock is at most {-ahead_s:.1f} s behind")
 
 
 @cache

@@ -120,6 +120,11 @@ class SavedPlan(ABC):
     def owner(self) -> str:
         """A name for this process. No other process that could work with the plan has the same."""
 
+    @property
+    def is_locked(self) -> bool:
+        """Whether a process is known to have acquired the plan. An object store has no locks."""
+        return False
+
     def ensure_free(self) -> None:  # noqa: B027
         """Raise PlanRefused if another process has acquired the plan. It is not acquired here."""
 
@@ -217,7 +222,7 @@ class SavedPlan(ABC):
             return
         what = "has appeared" if seen is None else "is gone" if found is None else "has changed"
         raise PlanRefused(
-            f"{self.path} {what} meanwhile: another process uses it",
+            f"{self.path} {what} in the meantime: another process uses it",
             hint="Repeat the command to see the new state.",
         )
 

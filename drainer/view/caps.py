@@ -23,7 +23,7 @@ def fields_before(cap: Cap | None, messages: float = 0) -> Iterator[Field]:
     yield Field("limits", words(cap), f"maximum that drainer reads; {mean} per message")
     if messages:
         took = figures.duration(messages / cap.messages_per_s)
-        yield Field("", f"reading the backlog takes {took} at least")
+        yield Field("", f"reading the backlog takes at least {took}")
 
 
 def fields_after(caps: CapsStatus) -> Iterator[Field]:

@@ -71,7 +71,7 @@ def plots(history: History, begun: datetime, whole: Latency | None) -> list[Plot
         troubles=[(trouble.begins_s, trouble.ends_s) for trouble in history.troubles],
     )
     speed = _rates(found, "finished")
-    done = f"Sub-messages done per second, {figures.rate(max(speed))} at most."
+    done = f"Sub-messages done per second, at most {figures.rate(max(speed))}."
     lines = [Series("sub-messages per second", speed)]
     made = [plot("throughput", "Throughput", done, series=lines)]
     for name, title, description, fields in _COUNTS:

@@ -6,7 +6,8 @@ line that is printed has passed through one of the two.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
 from rich.cells import cell_len
@@ -27,6 +28,11 @@ STYLES: dict[str, Style] = {
 }
 Pieces = list[tuple[str, Tone]]  # The texts of a line, each with its tone.
 _BAR = 24  # The width of a full bar in a table, in characters.
+_MARK = 2  # The width of a mark and the space behind it.
+_LONG_LEAST = 24  # A last column of long texts is at least this wide.
+COMMAND = "drainer "
+_WORDS = re.compile(r" *(?:`[^`]{1,60}`|[^ ])+| +")
+_ARGUMENTS = re.compile(r" *(?:'[^']*'|[^ ])+| +")
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -41,13 +47,42 @@ def segments(line: Pieces, width: int | None = None) -> list[Segment]:
     return found
 
 
+def wrapped(line: Pieces, width: int | None, indent: int | None = None) -> Iterator[Pieces]:
+    """Yield a line as lines of at most ``width`` cells, which are broken between words.
+
+    Further lines are indented, by default to where the text begins. A broken command goes on after
+    a backslash, so that it can still be copied. Words, and commands in backquotes, stay whole.
+    """
+    line = [(printable(text), tone) for text, tone in line]
+    if width is None or sum(cell_len(text) for text, _ in line) <= width:
+        yield line
+        return
+    label, text = line[0][0], plain(line)
+    if indent is None:
+        is_label = label.strip() and label[0] == label[-1] == " "
+        indent = len(label) if is_label else len(text) - len(text.lstrip(" ")) + _MARK
+    row: Pieces = []
+    used, indent = 0, indent if width - indent >= _LONG_LEAST else _MARK
+    for text, tone in line:
+        is_command = text.startswith(COMMAND)
+        for word in (_ARGUMENTS if is_command else _WORDS).findall(text):
+            if used + cell_len(word) + is_command * _MARK > width and row and word[0] == " ":
+                yield [*row, (" \\" * is_command, Tone.PLAIN)]
+                row, used = [(" " * indent, Tone.PLAIN)], indent
+                word = word.lstrip(" ")  # noqa: PLW2901
+            before = row.pop()[0] if row and row[-1][1] is tone else ""
+            row.append((before + word, tone))
+            used += cell_len(word)
+    yield row
+
+
 def plain(line: Pieces) -> str:
     """Return the text of a line without its tones."""
     return "".join(printable(text) for text, _ in line)
 
 
-def wrapped(text: str, width: int) -> list[str]:
-    """Return a text in lines of this width, broken between words. No part of it is left out."""
+def broken(text: str, width: int) -> list[str]:
+    """Return a text in lines of this width, of which even a word that is too long has several."""
     return wrap(printable(text), width, subsequent_indent="  ", break_on_hyphens=False)
 
 
@@ -62,11 +97,11 @@ def sentence(line: Line) -> Pieces:
     return [(line.marked, line.tone), (line.more, Tone.PLAIN)]
 
 
-def lay_out(item: Item, whole: bool = False) -> Iterator[Pieces]:
+def lay_out(item: Item, whole: bool = False, width: int | None = None) -> Iterator[Pieces]:
     """Yield the lines of an item as a terminal shows them. A plot has none.
 
     A long table is cut after its first rows, and a long text is cut in its middle. With ``whole``,
-    nothing is cut.
+    nothing is cut. A table that is wider than ``width`` is divided into blocks of columns.
     """
     match item:
         case Line():
@@ -76,7 +111,7 @@ def lay_out(item: Item, whole: bool = False) -> Iterator[Pieces]:
             for line in item.lines:
                 yield _cut([(f"    {line}", Tone.QUIET)], whole)
         case Table():
-            yield from _table(item, len(item.rows) if whole else item.shown, whole)
+            yield from _table(item, len(item.rows) if whole else item.shown, whole, width)
 
 
 def pieces(field: Field) -> Pieces:
@@ -100,7 +135,22 @@ def _cut(line: Pieces, whole: bool = False) -> Pieces:
     return line if whole else [(shorten(text, SCREEN), tone) for text, tone in line]
 
 
-def _table(found: Table, shown: int, whole: bool) -> Iterator[Pieces]:
+def _blocks(widths: Sequence[int], gap: int, width: int | None) -> Iterator[list[int]]:
+    """Yield the numbers of the columns of each block that fits a width. All have the first column.
+
+    ``widths`` are those that the columns need at least, and ``gap`` is the space between two.
+    """
+    block = [0]
+    for number in range(1, len(widths)):
+        taken = sum(widths[each] + gap for each in block)
+        if width is not None and taken + widths[number] > width and len(block) > 1:
+            yield block
+            block = [0]
+        block.append(number)
+    yield block
+
+
+def _table(found: Table, shown: int, whole: bool, width: int | None) -> Iterator[Pieces]:
     if found.caption:
         yield [(found.caption, Tone.QUIET)]
     rows = [[(title, Tone.QUIET) for title, _ in found.headings]]
@@ -108,14 +158,22 @@ def _table(found: Table, shown: int, whole: bool) -> Iterator[Pieces]:
     rows += [[(_cell(cell)[0], Tone.STRONG) for cell in found.total]] if found.total else []
     lengths = [[cell_len(printable(text)) for text, _ in row] for row in rows]
     widths = [*map(max, zip(*lengths, strict=True))]
-    for row, taken in zip(rows, lengths, strict=True):
-        line: Pieces = []
-        for cell, length, width, (_, kind) in zip(row, taken, widths, found.headings, strict=True):
-            gap = (" " * (width - length), Tone.PLAIN)
-            line += [*((cell, gap) if kind else (gap, cell)), ("  ", Tone.PLAIN)]
-        while line and not line[-1][0].strip(" "):
-            line.pop()
-        yield line
+    last = min(widths[-1], _LONG_LEAST) if found.headings[-1][1] == "long" else widths[-1]
+    least = [*widths[:-1], last]
+    spare = 0 if width is None else width - sum(least)
+    apart = 1 if len(least) - 1 <= spare < 2 * len(least) - 2 else 2
+    for number, block in enumerate(_blocks(least, apart, width)):
+        if number:
+            yield []
+        for row, taken in zip(rows, lengths, strict=True):
+            line: Pieces = []
+            for each in block:
+                gap = (" " * (widths[each] - taken[each]), Tone.PLAIN)
+                pair = (row[each], gap) if found.headings[each][1] else (gap, row[each])
+                line += [*pair, (" " * apart, Tone.PLAIN)]
+            while line and not line[-1][0].strip(" "):
+                line.pop()
+            yield from wrapped(line, width, sum(widths[each] + apart for each in block[:-1]))
     if (more := len(found.rows) - shown) > 0:
         yield [(f"and {more:,} more", Tone.QUIET)]
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from heapq import nlargest
 from math import ceil
 from typing import Any, Self, TextIO, cast
@@ -30,18 +31,20 @@ from rich.segment import Segment, Segments
 from drainer.engine.control import Change, Control, ControlRequest, Pause, Stop, Unpause
 from drainer.model.status import PartitionStatus, Status
 from drainer.view import figures
-from drainer.view.layout import Pieces, pieces, plain, segments, wrapped
+from drainer.view.layout import Pieces, broken, pieces, plain, segments, wrapped
 from drainer.view.limit import limit
-from drainer.view.page import Field, Line, Page, Tone
+from drainer.view.page import STOPPED, Field, Line, Page, Tone
 from drainer.view.status import (
     beside_verdict,
     causes,
     event_words,
+    expected_end,
     facts,
     finished,
     partition_cells,
     share_finished,
     status_fields,
+    time_left,
     verdict,
     warnings,
 )
@@ -50,7 +53,8 @@ from drainer.view.terminal import Terminal
 
 STEP = 1.25  # A key multiplies or divides the concurrency by this.
 SHORT = "p pause  + - concurrency  s stop  ? help"
-LONG = "p pauses and unpauses  + - more or fewer calls in flight  s stops like Ctrl-C"
+STOPS = "press s again to stop the drain: calls in flight finish, and a resume continues it"
+LONG = "p pauses and unpauses  + - more or fewer calls in flight  s twice stops like Ctrl-C"
 
 
 @dataclass(eq=False)
@@ -76,8 +80,10 @@ class ControlKeys:
             "-": lambda now: _concurrency(int(now.limits.concurrency / STEP)),
             "s": lambda now: Stop(),
         }
-        if key == "?":
-            self.line = SHORT if self.line == LONG else LONG
+        if key == "s" and self.line != STOPS and self.refused is None:
+            self.line = STOPS  # Any other key than a second s takes this back.
+        elif key == "?" or (self.line == STOPS and key not in requests):
+            self.line = SHORT if self.line in (LONG, STOPS) else LONG
         elif key in requests and self.refused is not None:
             self.line = self.refused
         elif key in requests and status is not None:
@@ -97,6 +103,7 @@ FRAME_S = 0.2  # The time between two drawings of a running line.
 PRINTED_MOST = 1 << 20
 PARTITIONS_SHOWN = 8
 CHANGES_SHOWN = 2
+WRAPPED_MOST = 3  # A cause takes at most this many lines of a frame.
 _WIDEST = 110  # The columns of a frame, at most, because longer lines are hard to read.
 _NOTEBOOK_LINES = 41
 
@@ -331,14 +338,15 @@ def start_line(status: Status) -> str:
     )
 
 
-def status_line(status: Status) -> str:
-    """Return a line such as ``12s  41.2%  eta 3m 20s  messages 1,234,567 of ~3,000,000 done …``."""
+def status_line(status: Status, now: datetime | None = None) -> str:
+    """Return a line such as ``12s  41.2%  eta 3m 20s  done at 17:31  messages 1,234,567 of …``."""
     words = [
         figures.duration(status.timing.elapsed_s),
         figures.percent(share_finished(status.progress.partitions)),
     ]
     if not all(part.complete for part in status.progress.partitions):
         words.append(f"eta {figures.duration(status.progress.eta_s)}")
+        words += filter(None, [expected_end(status, now)])
         if status.control.stopping is None:
             words.append(f"limited by {limit(status)}")
     for each in facts(status):
@@ -378,20 +386,26 @@ def progress_view(terminal: Terminal, keys: ControlKeys | None = None) -> Progre
     return LiveView(terminal, keys) if live else LineView(terminal)
 
 
-def frame(status: Status, width: int, height: int, below: str = "") -> list[Pieces]:
+def frame(
+    status: Status, width: int, height: int, below: str = "", now: datetime | None = None
+) -> list[Pieces]:
     """Return the lines of a frame for a screen of this size, with ``below`` as the last one.
 
-    What matters most comes first, because lines that have no room are left out.
+    What matters most comes first, because lines that have no room are left out. ``now`` is the time
+    from which the end is counted.
     """
     width, last = min(width, _WIDEST), [[], [(below, Tone.QUIET)]] if below else []
     height -= 1 + len(last)
-    verdict_line = verdict(status)
-    lines = [_title(status, width), _total(status, width)]
-    if verdict_line.mark:  # A verdict without a mark says no more than the line above it.
-        lines.append([(verdict_line.marked, verdict_line.tone)])
+    said = verdict(status, now)
+    lines = [_title(status, width), _total(status, said, width, now)]
+    if status.progress.complete or said.mark == STOPPED:  # The line above has any other verdict.
+        lines.append([(said.marked, said.tone)])
     for text, tone in beside_verdict(status):
-        lines += [[(line, tone)] for line in wrapped(f"! {text}", width)]
-    lines += [pieces(each) for each in causes(status)]
+        lines += [[(line, tone)] for line in broken(f"! {text}", width)]
+    for line in map(pieces, causes(status)):
+        rows = [*wrapped(line, width)]
+        rest = [piece for row in rows[WRAPPED_MOST - 1 :] for piece in row]  # It is cut later.
+        lines += [*rows[: WRAPPED_MOST - 1], *([rest] if rest else [])]
     plan = Field("plan", status.plan)
     events = map(event_words, reversed(status.control.changes[-CHANGES_SHOWN:]))
     changes = (Field("change", text) for text in events)
@@ -409,15 +423,14 @@ def _title(status: Status, width: int) -> Pieces:
     return [(f"{set_cell_size(left, gap - 2)}  ", Tone.STRONG), (right, Tone.QUIET)]
 
 
-def _total(status: Status, width: int) -> Pieces:
+def _total(status: Status, said: Line, width: int, now: datetime | None) -> Pieces:
+    """Return the bar, the share that is done, and the verdict if the drain goes on."""
     share = share_finished(status.progress.partitions)
-    left = (
-        "no estimate yet"
-        if status.progress.eta_s is None
-        else f"{figures.duration(status.progress.eta_s)} left"
-    )
-    text = f"  {figures.percent(share):>6}  {'done' if share >= 1 else left:>15}"
-    return [*_bar(share, width - len(text)), (text, Tone.STRONG)]
+    left, tone = said.marked, said.tone
+    if share >= 1 or said.mark == STOPPED:
+        left, tone = "done" if share >= 1 else time_left(status, now), Tone.STRONG
+    done, left = f"  {figures.percent(share):>6}  ", f"{left:>15}"
+    return [*_bar(share, width - len(done + left)), (done, Tone.STRONG), (left, tone)]
 
 
 def _partitions(partitions: Sequence[PartitionStatus], width: int, room: int) -> Iterator[Pieces]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from drainer.errors import DrainerError
+from drainer.model.account import Account
 from drainer.model.destinations import destinations
 from drainer.model.finding import Finding, Level
 from drainer.model.listed import name_lost
@@ -15,22 +17,28 @@ from drainer.model.terms import Terms
 from drainer.text.escape import command
 from drainer.view import figures
 from drainer.view.findings import findings_page
-from drainer.view.page import OK, Cell, Field, Item, Line, Page, Table, Tone, section
+from drainer.view.page import OK, WARN, Cell, Field, Item, Line, Page, Table, Tone, section
 from drainer.view.policy import task_fields, unhandled_lines
+from drainer.view.status import given_up_words
 from drainer.view.summary import account, events, parked_field
 from drainer.view.terminal import Terminal
 
 
 def plan_page(
-    plan: OffsetPlan, path: Path | str | None = None, options: Sequence[str] = ()
+    plan: OffsetPlan,
+    path: Path | str | None = None,
+    options: Sequence[str] = (),
+    now: datetime | None = None,
+    runs: bool = False,
 ) -> Page:
     """Make the page of a plan: how far the drain has come, and what was requested of it.
 
     With a ``path``, the page also has the commands to resume and undo the drain, with ``options``.
+    ``runs`` says whether a process works on the plan at the time ``now``.
     """
     subject = f"{plan.terms.topic}, for group {plan.terms.group}"
     left = sum(map(plan.account.to_go, plan.account.partitions))
-    head = Line(f"at most {figures.counted(left, 'offset')} left", Tone.WARN)
+    last_run = Line(f"  its last run {plan.account.last_run(now or datetime.now(UTC))}", Tone.QUIET)
     ways = []
     if path is not None:
         if plan.account.conserved and not plan.account.complete:
@@ -38,15 +46,26 @@ def plan_page(
         if plan.terms.commits:
             ways.append(Field("undo", command("plan undo", path, options=options)))
     return Page(
-        Line("drained", Tone.GOOD, OK) if plan.account.complete else head,
+        _headline(plan.account, left, runs=runs),
         (
             section("Partitions", _partitions(plan)),
             account(*plan.account.counts()),
             section("Details", _fields(plan)),
         ),
         subject=subject,
+        details=(last_run,) if plan.account.history and not runs else (),
         ways_on=tuple(ways),
     )
+
+
+def _headline(account: Account, left: int, *, runs: bool) -> Line:
+    if not account.complete:
+        left_words = f"at most {figures.counted(left, 'offset')} left"
+        return Line(f"{'running' if runs else account.how_ended}, {left_words}", Tone.WARN)
+    short = [given_up_words(account.counts()[1])]
+    short += [f"with {name_lost(account.lost)} lost"] if account.lost else []
+    words = ", ".join(filter(None, ("drained", *short)))
+    return Line(words, Tone.GOOD, OK) if words == "drained" else Line(words, Tone.WARN, WARN)
 
 
 def history_page(plan: OffsetPlan) -> Page:

@@ -88,7 +88,7 @@ def policy_fields(failures: FailureSettings) -> Iterator[Field]:
     if (per_s := failures.rate) is not None:
         slow = per_s < 1
         rate = f"{figures.rate(per_s * 60)}/min" if slow else f"{figures.rate(per_s)}/s"
-        yield Field("rate", rate, "limit on started sub-messages")
+        yield Field("rate", rate, "limit on the sub-messages that start")
 
 
 def redrive_field(redrive: RedriveSettings) -> Field:

@@ -11,6 +11,7 @@ from drainer.text.escape import command
 from drainer.view import caps, figures
 from drainer.view.page import OK, Cell, Field, Item, Line, Page, Table, Tone, section
 from drainer.view.policy import task_fields
+from drainer.view.verdict import deadline_field
 
 
 def preview_page(action: Preview) -> Page:
@@ -19,7 +20,7 @@ def preview_page(action: Preview) -> Page:
     details = []
     if finished := sum(part.finished for part in action.partitions):
         already = figures.counted(finished, "message")
-        details.append(Line(f"  {already} already done: drainer does not handle them again"))
+        details.append(Line(f"  {already} already done, which drainer does not handle again"))
     return Page(
         Line(f"{figures.counted(action.offsets, 'offset')} in {parts}", Tone.STRONG),
         (
@@ -41,6 +42,7 @@ def preview_page(action: Preview) -> Page:
 
 
 def _plan_fields(action: Preview) -> Iterator[Field]:
+    yield from deadline_field(action.deadline)
     yield Field("plan", str(action.plan_path), "drainer saves progress here")
     if action.plan.terms.commits:
         yield Field("undo", command("plan undo", action.plan_path))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
 
 from drainer.model.account import Account, clock
 from drainer.model.priority import ClassStatus
@@ -11,6 +10,7 @@ from drainer.model.status import ProgressStatus
 from drainer.text.escape import shorten
 from drainer.view import figures
 from drainer.view.page import Field
+from drainer.view.verdict import ending
 
 WHERE_SHOWN, WHERE_SHOWN_LIVE = 60, 40  # At most this many characters of an expression are shown.
 
@@ -21,7 +21,9 @@ def fields_before(account: Account) -> Iterator[Field]:
     for number, each in enumerate(classes.each):
         drained = "" if each.ended is None else f"drained at {clock(each.ended)}"
         if drained and each.deferred:
-            drained += f", but for {figures.count(each.deferred)} queued behind the rest"
+            drained += (
+                f", except for {figures.count(each.deferred)}, which are queued behind the rest"
+            )
         yield _field(number, each.where, drained)
     if classes.each:
         yield Field("then", "nothing: a resume drains the rest" if classes.only else "the rest")
@@ -32,7 +34,7 @@ def fields_now(progress: ProgressStatus) -> Iterator[Field]:
     for number, each in enumerate(progress.classes):
         yield _field(number, each.where, _words(each), WHERE_SHOWN_LIVE)
     if progress.classes and progress.eta_s is not None:
-        yield Field("all", f"by {_time_in(progress.eta_s)}")
+        yield Field("all", _time_in(progress.eta_s))
 
 
 def fields_after(progress: ProgressStatus, *, whole: bool) -> Iterator[Field]:
@@ -52,7 +54,7 @@ def fields_after(progress: ProgressStatus, *, whole: bool) -> Iterator[Field]:
 
 
 def time_left(progress: ProgressStatus, left: str) -> str | None:
-    """Return the time left for the class of this pass, and then ``left``, the time for everything.
+    """Return the time left for the class of this pass, and then for everything, which is ``left``.
 
     Returns None if this pass is not for a class, or if the time for the class is not known.
     """
@@ -67,7 +69,7 @@ def messages_words(progress: ProgressStatus, passed: str) -> str:
 
     ``passed`` is their number, such as ``5 of ~9``.
     """
-    searched = f"searched {passed} for messages to drain first"
+    searched = f"looking for priority messages: {passed}"
     return f"{passed} done" if progress.turn is None else searched
 
 
@@ -89,10 +91,9 @@ def _words(each: ClassStatus) -> str:
     if each.ended is not None:
         done += f" by {clock(each.ended)}"
     elif each.eta_s is not None:
-        done = f"by {_time_in(each.eta_s)}, {done}"
+        done = f"{_time_in(each.eta_s)}, {done}"
     return done + (f"; {figures.count(each.deferred)} wait for the rest" if each.deferred else "")
 
 
 def _time_in(seconds: float) -> str:
-    at = datetime.now().astimezone() + timedelta(seconds=seconds)
-    return f"{at:%H:%M:%S}" if seconds < 3600 else f"{at:%d %b %H:%M}"
+    return ending("", seconds, end="by")

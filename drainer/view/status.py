@@ -14,7 +14,7 @@ from threading import Lock
 from drainer.engine.history import History
 from drainer.model.account import Event, clock
 from drainer.model.latency import Latency
-from drainer.model.progress import OTHERWISE
+from drainer.model.progress import OTHERWISE, Counts
 from drainer.model.status import (
     FailureStatus,
     HealthStatus,
@@ -25,7 +25,7 @@ from drainer.model.status import (
     Status,
 )
 from drainer.text.escape import shorten
-from drainer.view import deadline, figures, priority
+from drainer.view import figures, priority
 from drainer.view.course import deepest_lanes, plots, troubles
 from drainer.view.limit import advice, limit, limit_of
 from drainer.view.page import (
@@ -41,6 +41,7 @@ from drainer.view.page import (
     Tone,
     section,
 )
+from drainer.view.verdict import deadline_field, ending, judged
 
 WITHOUT_EXTRA = "<!doctype html><title>drainer</title><p>This page needs drainer[report].</p>"
 _HOTTEST_SHOWN, _KEY_SHOWN = 3, 24
@@ -85,10 +86,10 @@ def _page(status: Status, now: datetime, history: History) -> Page:
     """
     begun = now - timedelta(seconds=status.timing.elapsed_s)
     changes = (Line(event_words(each)) for each in reversed(status.control.changes))
-    errors = (Line(f"{figures.count(n)} x {kind}") for kind, n in status.failures.errors)
+    errors = (Line(f"{figures.count(n)} × {kind}") for kind, n in status.failures.errors)
     share = figures.percent(share_finished(status.progress.partitions))
     return Page(
-        verdict(status),
+        verdict(status, now),
         (
             section("Diagnosis", causes(status)),
             section("Progress", facts(status)),
@@ -168,8 +169,10 @@ def warnings(status: Status) -> Iterator[tuple[str, str, Tone]]:
         yield "trouble", trouble_words(status.health.trouble, status), Tone.WARN
     for warning in blocking_warnings(status.health):
         yield "blocked", warning, Tone.WARN
-    if (late := deadline.warning(progress.deadline)) is not None:
-        yield "deadline", f"{late}; limited by {limit(status)}", Tone.BAD
+    if progress.is_late:
+        end = expected_end(status) or next(deadline_field(progress.deadline)).value
+        late = f"the drain will miss its deadline: {end}; limited by {limit(status)}"
+        yield "deadline", late, Tone.BAD
     if status.control.stopping is not None:
         yield "stopping", f"stopping: {status.control.stopping}", Tone.WARN
 
@@ -198,9 +201,9 @@ def blocking_warnings(health: HealthStatus) -> Iterator[str]:
     """Yield a warning if the handler blocks the event loop."""
     if health.blocked_by is not None:
         yield (
-            f"the handler blocks the event loop at {health.blocked_by}: nothing else runs"
-            " meanwhile. Declare `handle` as a plain `def`, which runs on threads, or await an"
-            " async client there"
+            f"the handler blocks the event loop at {health.blocked_by}, and nothing"
+            " else runs while it does. Declare `handle` as a plain `def`, which runs on threads, or"
+            " await an async client there"
         )
 
 
@@ -209,21 +212,41 @@ def event_words(event: Event) -> str:
     return f"{clock(event.at)} {event}"
 
 
-def verdict(status: Status) -> Line:
+def time_left(status: Status, now: datetime | None = None) -> str:
+    """Return ``25m 40s left, done at 17:31``; without the end while the drain does not go on."""
+    if status.progress.eta_s is None:
+        return "no estimate yet"
+    left = f"{figures.duration(status.progress.eta_s)} left"
+    return expected_end(status, now, priority.time_left(status.progress, left) or left)
+
+
+def expected_end(status: Status, now: datetime | None = None, how_long: str = "") -> str:
+    """Return the expected end after ``how_long``; nothing if no end is known."""
+    progress, control = status.progress, status.control
+    goes_on = not progress.complete and control.stopping is None and control.paused is None
+    return ending(how_long, progress.eta_s if goes_on else None, progress.deadline, now)
+
+
+def verdict(status: Status, now: datetime | None = None) -> Line:
     """Return the headline of a status: how much time is left, or why the drain does not go on."""
     progress, control = status.progress, status.control
-    left, known = figures.duration(progress.eta_s), progress.eta_s is not None
     if progress.complete:
+        if given_up := given_up_words(progress.sub_messages):
+            return Line(f"Drained, {given_up}", Tone.WARN, WARN)
         return Line("All drained", Tone.GOOD, OK)
     if control.stopping is not None:
         return Line(f"Stopping: {control.stopping}", Tone.WARN, STOPPED)
     if control.paused is not None:
         calls = figures.counted(status.limits.in_flight, "call")
         return Line(f"P{str(control.paused)[1:]}; {calls} in flight", Tone.WARN, STOPPED)
-    if (judged := deadline.verdict(progress.deadline)) is not None:
-        return judged
-    words = f"{left} left" if known else "No estimate yet"
-    return Line(priority.time_left(progress, left) or words, Tone.STRONG)
+    return judged(time_left(status, now), progress.deadline)
+
+
+def given_up_words(subs: Counts) -> str:
+    """Return ``with 3 dead letters and 1 failed sub-message``; empty if none was given up."""
+    given_up = ((subs.dead, "dead letter"), (subs.failed, "failed sub-message"))
+    words = " and ".join(figures.counted(number, what) for number, what in given_up if number)
+    return f"with {words}" if words else ""
 
 
 def beside_verdict(status: Status) -> Iterator[tuple[str, Tone]]:
@@ -251,7 +274,7 @@ def facts(status: Status) -> Iterator[Field]:
     yield from _done(progress)
     if failed := failure_words(status.failures):
         often = "".join(
-            f"{figures.count(times)} x {kind}" for kind, times in status.failures.errors[:1]
+            f"{figures.count(times)} × {kind}" for kind, times in status.failures.errors[:1]
         )
         yield Field("failures", failed, often, Tone.WARN)
     now, average = figures.rate(progress.rate_now), figures.rate(progress.rate_average)
@@ -262,7 +285,8 @@ def facts(status: Status) -> Iterator[Field]:
     yield from watermark_fields(status.limits)
     if latency is not None:
         yield Field("latency", figures.latency(latency), "of the last 10s")
-    yield from deadline.fields(progress.deadline)
+    if not expected_end(status):
+        yield from deadline_field(progress.deadline)
     yield from _memory(status.limits)
 
 
@@ -273,10 +297,10 @@ def _done(progress: ProgressStatus) -> Iterator[Field]:
     total = figures.count(sum(part.end - part.start for part in progress.partitions))
     yield Field("messages", priority.messages_words(progress, f"{messages} of ~{total}"))
     subs = progress.sub_messages
-    others = figures.tally(
-        *((getattr(subs, each.value), each.value) for each in OTHERWISE),
-        (subs.unsplit, "of these messages that split rejected"),
-    )
+    others = figures.tally(*((getattr(subs, each.value), each.value) for each in OTHERWISE))
+    if subs.unsplit:
+        whom = "them" if subs.unsplit == subs.given_up else f"{figures.count(subs.unsplit)} of them"
+        others += f": split rejected {whom}"
     words = ", ".join(filter(None, (f"{figures.count(subs.done)} done", others)))
     yield Field("sub-messages", words, tone=Tone.BAD if subs.given_up else Tone.PLAIN)
 
@@ -331,8 +355,8 @@ def failure_words(failures: FailureStatus) -> str:
         (failures.waiting, "to retry"),
         (failures.timeouts, "timed out"),
         (failures.late, "overdue"),
-        (failures.outages, "x outage"),
-        (failures.parked_lanes, "x parked lane"),
+        (failures.outages, "× outage"),
+        (failures.parked_lanes, "× parked lane"),
     )
 
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
 from drainer.errors import DrainerError, Signalled
-from drainer.model.account import Event, ParkedLanes
+from drainer.model.account import Event, ParkedLanes, last_end
 from drainer.model.listed import name_lost
 from drainer.model.progress import DONE, OTHERWISE, Counts
 from drainer.model.ranges import count_offsets
@@ -18,7 +18,7 @@ from drainer.model.status import PartitionResult, Resuming, Status, Summary
 from drainer.policy.redrive import NOT_MATCHED, not_redriven
 from drainer.store.place import PlanPlace, absolute, parse_place
 from drainer.text.escape import shorten
-from drainer.view import caps, deadline, figures, priority
+from drainer.view import caps, figures, priority
 from drainer.view.course import deepest_lanes, plots, troubles
 from drainer.view.page import (
     BAD,
@@ -39,8 +39,14 @@ from drainer.view.page import (
 )
 from drainer.view.policy import undecided_lines, unhandled_lines
 from drainer.view.preview import settings
-from drainer.view.status import blocking_warnings, failure_words, watermark_fields
+from drainer.view.status import (
+    blocking_warnings,
+    failure_words,
+    given_up_words,
+    watermark_fields,
+)
 from drainer.view.terminal import Terminal
+from drainer.view.verdict import ending
 
 ERRORS_SHOWN = 5
 OFFSETS_SHOWN = 4  # An event shows the committed offsets of at most this many partitions.
@@ -125,8 +131,6 @@ def summary_page(summary: Summary) -> Page:
     if summary.status == "empty":
         return Page(head, (happened, stands), data=summary.as_json(), event="summary")
     # The account covers all runs of the drain. Time and speed are those of the last run.
-    took, pace = figures.duration(last.timing.elapsed_s), figures.rate(last.progress.rate_average)
-    run = f"  this run took {took}, at {pace} sub-messages/s"
     ways = [] if summary.resume is None else [_resume(summary.resume, summary.resuming)]
     ways += [] if summary.undo is None else [Field("undo", summary.undo)]
     return Page(
@@ -137,7 +141,7 @@ def summary_page(summary: Summary) -> Page:
             stands,
             section("Plan", _plan(last)),
         ),
-        details=(Line(run, Tone.QUIET),),
+        details=(_run(summary),),
         cause=summary.cause,
         ways_on=tuple(ways),
         data=summary.as_json(),
@@ -145,9 +149,22 @@ def summary_page(summary: Summary) -> Page:
     )
 
 
+def _run(summary: Summary) -> Line:
+    """Return how long the run took, when it ended, and how long before or after its deadline."""
+    last, end, found = summary.last, last_end(summary.history), summary.last.progress.deadline
+    words, tone = f"this run: {figures.duration(last.timing.elapsed_s)}", Tone.QUIET
+    if end is not None:
+        at = datetime.fromisoformat(end.at)
+        if found is not None:
+            found = replace(found, left_s=(found.at - at).total_seconds())
+            tone = Tone.BAD if found.left_s < 0 else Tone.QUIET
+        verb = "done at" if last.progress.complete else "ended at"
+        words = ending(words, 0.0, found, at, end=verb)
+    return Line(f"  {words}; {figures.rate(last.progress.rate_average)} sub-messages/s", tone)
+
+
 def _plan(last: Status) -> Iterator[Field]:
-    """Yield the plan's path, the deadline, and how long the calls of the handler took."""
-    yield from deadline.fields(last.progress.deadline)
+    """Yield the plan's path, and how long the calls of the handler took."""
     yield Field("plan", last.plan)
     if last.timing.latency is not None:
         yield Field("latency", figures.latency(last.timing.latency), "of handle, in this run")
@@ -192,12 +209,12 @@ def _engine(summary: Summary) -> Iterator[Field]:
 
 def _failures(summary: Summary) -> Iterator[Item | None]:
     failures = summary.last.failures
-    errors = [f"{figures.count(times)} x {kind}" for kind, times in failures.errors]
+    errors = [f"{figures.count(times)} × {kind}" for kind, times in failures.errors]
     if words := failure_words(failures):
         yield Field("failures", words, "in this run", lines=few(errors, ERRORS_SHOWN))
     if failures.given_up_by:
-        reasons = [f"{figures.count(times)} x {reason}" for reason, times in failures.given_up_by]
-        yield Field("given up by", ", ".join(reasons), "the reasons that applied")
+        reasons = [f"{figures.count(times)} × {reason}" for reason, times in failures.given_up_by]
+        yield Field("given up", ", ".join(reasons), "why, in this run")
     yield parked_field(summary.parked)
     topic = failures.dead_letter_topic
     if topic is not None and summary.sub_messages.dead:
@@ -233,7 +250,7 @@ def _undelivered(summary: Summary) -> Iterator[Field]:
     """Yield the records that the account leaves out, because the drain did not handle them."""
     if alone := summary.left_alone:
         ranked = sorted(alone.items(), key=lambda item: (-item[1], item[0]))
-        lines = tuple(f"{figures.count(n)} {_LEFT.get(why, f'x {why}')}" for why, n in ranked)
+        lines = tuple(f"{figures.count(n)} {_LEFT.get(why, f'× {why}')}" for why, n in ranked)
         records = figures.counted(sum(alone.values()), "record")
         yield Field("left alone", records, "another redrive can take them", lines=lines)
     if summary.lost:
@@ -296,15 +313,13 @@ def _headline(summary: Summary) -> Line:
 
 def _shortcomings(summary: Summary) -> str:
     """Return what a drain did not handle: ``with 3 dead letters, at most 100 records lost``."""
-    lost, subs = sum(map(count_offsets, summary.lost.values())), summary.sub_messages
-    given_up = ((subs.dead, "dead letter"), (subs.failed, "failed sub-message"))
-    words = " and ".join(figures.counted(number, what) for number, what in given_up if number)
+    lost = sum(map(count_offsets, summary.lost.values()))
     records = f"at most {figures.counted(lost, 'record')} lost" if lost else ""
     left_out = summary.last.failures.left_out_letters
     bare = f"{figures.count(left_out)} without payload" if left_out else ""
     left = not_redriven(summary.left_alone)
     rest = f"but {figures.counted(left, 'letter')} left alone" if left else ""
-    return ", ".join(filter(None, (f"with {words}" if words else "", bare, records, rest)))
+    return ", ".join(filter(None, (given_up_words(summary.sub_messages), bare, records, rest)))
 
 
 def _to_go(summary: Summary, what: str = "offset", seconds: float | None = None) -> str:

@@ -14,7 +14,7 @@ import select
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -24,12 +24,21 @@ from typing import Any, TextIO, cast
 from rich.console import Console
 from rich.segment import Segment, Segments
 
-from drainer.errors import EXIT_INTERRUPTED, EXIT_UNEXPECTED, DrainerError, Signalled
+from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNEXPECTED, DrainerError, Signalled
 from drainer.host.os_errors import describe_os, is_of_machine, way_out
 from drainer.text.escape import is_printable, json_text
 from drainer.text.mask import describe
 from drainer.text.secret import redact
-from drainer.view.layout import Pieces, headline, is_urgent, lay_out, plain, segments, sentence
+from drainer.view.layout import (
+    Pieces,
+    headline,
+    is_urgent,
+    lay_out,
+    plain,
+    segments,
+    sentence,
+    wrapped,
+)
 from drainer.view.page import Item, Page, Tone
 from drainer.view.streams import LineStream
 
@@ -70,8 +79,8 @@ class Terminal:
     program asked for. Messages go to stderr. ``quiet`` silences those of ``preview`` and
     ``print_line``, but never those of ``warn`` and ``fail``. ``debug`` adds tracebacks to ``fail``.
 
-    Lines are never broken to fit the width, so that commands and paths can be copied whole. Texts
-    may contain anything: nothing in them counts as markup, and a line stays one line. There are
+    On a screen, lines are broken between words, and commands so that they can be copied. Elsewhere,
+    lines are never broken. Texts may contain anything: nothing in them counts as markup. There are
     colours only if stdout and stderr are both terminals, or with FORCE_COLOR.
 
     Without arguments, the streams are those of the process, which never fail (view/streams.py).
@@ -200,13 +209,15 @@ class Terminal:
         if hint := fields.get("hint"):
             self.hint(hint)
 
-    def data(self, obj: Any) -> None:
+    def data(self, obj: Mapping[str, Any]) -> None:
         """Print the result as one object, if the user asked for JSON or YAML.
 
-        On a terminal, the object is indented for a person to read.
+        On a terminal, the object is indented for a person to read. Every object has a ``status``
+        and an ``exit_code``: those of a command that found nothing wrong, unless it has its own.
         """
         if not self.json:
             return
+        obj = {"status": "ok", "exit_code": EXIT_DONE, **obj}
         text = json_text(obj, indent=self.shares_screen)
         self._stdout.write(_as_yaml(text) if self.form is Form.YAML else f"{text}\n")
         self._stdout.flush()
@@ -269,10 +280,12 @@ class Terminal:
     def _facts(self, page: Page, *, result: bool) -> None:
         requested = result and self.form is not None
         whole = requested or (result and not self.shares_screen)
-        begun = not requested
+        begun, width = not requested, self._width(result=result)
         for section in page.tables_last:
             shown = [
-                (each, is_urgent(item)) for item in section.items for each in lay_out(item, whole)
+                (each, is_urgent(item))
+                for item in section.items
+                for each in lay_out(item, whole, width)
             ]
             if shown and begun:
                 self.show([], urgent=requested, result=result)
@@ -283,16 +296,22 @@ class Terminal:
     def items(self, *items: Item, urgent: bool = False) -> None:
         """Print parts of a page. Parts that report something bad are shown even with --quiet."""
         for item in items:
-            for each in lay_out(item):
+            for each in lay_out(item, width=self._width(result=False)):
                 self.show(each, urgent=urgent or is_urgent(item))
 
     def show(self, line: Pieces, *, urgent: bool = False, result: bool = False) -> None:
         """Print one line. If it is ``urgent``, it is shown even with --quiet."""
         if self.quiet and not urgent:
             return
-        printed = Segments([*segments(line), Segment.line()])
         # A line is never cut, because an offset without its last digits would be another offset.
-        (self._paper if result else self.console).print(printed, soft_wrap=True, end="")
+        for each in wrapped(line, self._width(result=result)):
+            printed = Segments([*segments(each), Segment.line()])
+            (self._paper if result else self.console).print(printed, soft_wrap=True, end="")
+
+    def _width(self, *, result: bool) -> int | None:
+        """Return the width of a screen; None if the output does not go to a screen."""
+        stream, console = (self._stdout, self._paper) if result else (self._stderr, self.console)
+        return console.width if _is_tty(stream) else None
 
 
 class LogTerminal(Terminal):

@@ -33,7 +33,7 @@ def test_keys_steer_and_the_terminal_is_given_back(
     session.shows("p pause  + - concurrency  s stop  ? help")
     assert session.modes != before
     session.types("?x")
-    session.shows("s stops like Ctrl-C")
+    session.shows("s twice stops like Ctrl-C")
     session.types("+")
     session.shows("concurrency 4 → 5")
     session.types("-")
@@ -42,6 +42,8 @@ def test_keys_steer_and_the_terminal_is_given_back(
     session.shows("paused by")
     session.types("p")
     session.shows("unpaused by")
+    session.types("s")
+    session.shows("press s again to stop")
     session.types("s")
     session.shows("stopping")
     command.gate.touch()

@@ -117,7 +117,7 @@ def test_a_letter_without_its_payload_is_made_again_from_its_message(
     (command.folder / "changed.py").write_text(changed)
     other = [*topic_of, "--handler", str(command.folder / "changed.py"), "--mixed"]
     refused = command("redrive", *other, "--sub-key", "a", "-o", "json", code=6)
-    assert refused.answer["left_alone"]["split makes other sub-messages of its original now"] == 1
+    assert refused.answer["left_alone"]["split now makes other sub-messages of its original"] == 1
     topic.produce(["[]"])
     topic.delete_before(4)
 

@@ -162,7 +162,7 @@ def test_a_killed_redrive_is_not_repeated_with_another_plan(command: Command, de
     assert "--accept-repeats" in refused.hint
     assert len(offsets(command, "begun")) == begun
     listed = command("dead", "list", "-b", dead.bootstrap, "--dead-letter-topic", dead.name)
-    assert "a redrive has not ended, as its receipt says: its progress is in" in listed.err
+    assert "according to its receipt, a redrive has not ended: its progress is in" in listed.err
     assert f"in {plan} on " in listed.err
 
     command(*command.resume_of(plan), *command.options())

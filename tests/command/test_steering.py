@@ -418,5 +418,5 @@ def test_all_drains_are_watched_a_line_each(command: Command, on_terminal: OnTer
     command.gate.touch()
     for running in drains:
         running.ends(0)
-    assert "no drain runs" in screen.ends(0)
+    assert "no drain is running" in screen.ends(0)
     plain.ends(0)

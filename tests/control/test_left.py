@@ -10,7 +10,9 @@ import pytest
 
 from builders import a_plan, changed, progress_at
 from drainer.cli.steering import found_as_json, running_page, state_of
-from drainer.control.client import left_in
+from drainer.control.client import left_in, request
+from drainer.engine.control import Pause
+from drainer.errors import Refused
 from drainer.model.account import Event, EventKind
 from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan
@@ -23,6 +25,9 @@ PLAN = a_plan(100, updated=AT, claims={ALL: {0: SOME}})  # its tasks' state is n
 BEGUN = Event(AT, EventKind.BEGUN, "ana@db1")
 KILLED = changed(PLAN, history=(BEGUN,))
 STOPPED = changed(PLAN, history=(BEGUN, replace(BEGUN, what=EventKind.ENDED)))
+HALTED = changed(
+    PLAN, history=(BEGUN, replace(BEGUN, what=EventKind.ENDED, details=("halted: no such doc",)))
+)
 DONE = changed(STOPPED, claims={ALL: {0: ALL_OF_IT}})
 
 
@@ -36,18 +41,48 @@ def test_what_was_stopped_or_killed_is_listed_with_how_to_resume_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name, plan in (("a b", KILLED), ("b", STOPPED), ("c", DONE)):
+    for name, plan in (("a b", KILLED), ("b", STOPPED), ("c", DONE), ("d", HALTED)):
         write(tmp_path, name, plan)
     found = list(left_in(tmp_path))
-    assert [state_of(each) for each in found] == ["killed", "stopped"]
+    assert [state_of(each) for each in found] == ["killed", "stopped", "halted"]
     page = running_page(found)
-    assert [(way.label, way.value) for way in page.ways_on] == [
-        ("resume", "drainer resume 'a b.plan.json'"),
-        ("resume", "drainer resume b.plan.json"),
-    ]
-    assert page.headline.text == "0 drains run on this machine; 2 in this folder can be resumed"
-    listed = found_as_json(found[0])
-    assert (listed["topic"], listed["since"], listed["done"]) == ("orders", AT, 0.4)
+    assert [way.value for way in page.ways_on] == ["drainer resume PLAN"], "however many there are"
+    assert (
+        page.headline.text
+        == "0 drains are running on this machine; 3 in this folder can be resumed"
+    )
+    [way] = running_page(found[:1]).ways_on
+    assert way.value == "drainer resume 'a b.plan.json'"
+    killed, _, halted = map(found_as_json, found)
+    assert (killed["topic"], killed["since"], killed["done"]) == ("orders", AT, 0.4)
+    assert (killed["ended"], *halted["ended"]["details"]) == (None, "halted: no such doc")
+    assert (killed["resume"], halted["resume"]) == (
+        "drainer resume 'a b.plan.json'",
+        "drainer resume d.plan.json",
+    )
+
+
+@pytest.mark.parametrize(
+    ("plan", "error", "hint"),
+    [
+        (HALTED, ", halted: no such doc", "Resume it: drainer resume "),
+        (KILLED, " was killed, or still runs elsewhere; its plan was last written at ", "Resume"),
+        (DONE, " ended at ", "Nothing is left to resume: see `drainer plan show "),
+    ],
+)
+def test_a_request_to_a_drain_that_has_ended_says_how_it_ended(
+    tmp_path: Path, plan: OffsetPlan, error: str, hint: str
+) -> None:
+    file = write(tmp_path, "a", plan)
+    with pytest.raises(Refused) as raised:
+        request(file.path, Pause())
+    assert error in str(raised.value)
+    assert hint in str(raised.value.hint)
+    file.acquire()  # A process has the plan, but its socket is not there yet, or is another user's.
+    with pytest.raises(Refused) as raised:
+        request(file.path, Pause())
+    assert "just begun" in str(raised.value.hint)
+    file.release()
 
 
 def test_a_drain_that_a_process_works_on_is_not_left(tmp_path: Path) -> None:

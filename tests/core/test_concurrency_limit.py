@@ -246,7 +246,7 @@ def test_too_few_lanes_are_no_saturation() -> None:
     seen = Watched(Flow(slots(300, 0.015), 1, lanes=lambda t: 12 if t < 30 else 10**9)).watch(29)
     assert set(seen.limits) == {20}
     assert seen.search.found is None
-    assert seen.search.why == "fewer are ready than may run"
+    assert seen.search.why == "fewer lanes are ready than may run"
     assert 240 <= (seen.watch(15).search.found or 0) <= 360
 
 
@@ -255,7 +255,7 @@ def test_it_reports_when_this_process_is_the_bottleneck() -> None:
 
     seen = Watched(downstream).watch(5)
 
-    assert seen.search.why == "this process has no more processor time"
+    assert seen.search.why == "this process is out of CPU"
     assert 240 <= (seen.search.found or 0) <= 360
 
 

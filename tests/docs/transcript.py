@@ -9,7 +9,7 @@ ANYTHING = "…"
 EXACT = {"0", "500", "3000", "30000"}
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 ERASED = "\x1b[2K"  # what stood in the line before
-DATE = r"\d\d \w{3} \d\d:\d\d"
+DATE = r"\b(?:\d\d \w{3} |(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?\d\d:\d\d\b(?!:)"
 TIME = r"\d[\d.]*(?:ms|s|m|h)\b(?: \d+m?s\b)?"
 NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?"
 # Nor is another number printed where the tool gives one of these; a kill may leave 3,000 offsets.

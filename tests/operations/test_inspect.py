@@ -99,8 +99,8 @@ def test_a_whole_reading_is_exact(backlog: Backlog) -> None:
     assert [(s.name, s.count) for s in found.contents.hottest_keys] == [("customer", 1300)]
     assert seen[-1] == (1304, 1304)
     assert hot_key_sentence(found) == (
-        "one sub-key has 25% of the work: 1.3k updates to 'hot'. No concurrency is more than"
-        " 4.0 times faster than one worker"
+        "one sub-key has 25% of the work: 1.3k updates to 'hot'. However many workers,"
+        " at most 4.0× faster than one"
     )
 
 

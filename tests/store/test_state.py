@@ -362,7 +362,7 @@ def test_a_handler_is_opened_for_a_driver_that_goes_on_and_for_no_other(state: S
         state.opening(1)
     driven(state, 2)
     state.opening(2)
-    with pytest.raises(LockLost, match="took the drain over"):
+    with pytest.raises(LockLost, match="took over the drain"):
         state.opening(1)
 
 

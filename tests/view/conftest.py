@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+
 import pytest
+
+
+@pytest.fixture(autouse=True)
+def local_time_is_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Times of screens are those of one zone, whatever this machine's is."""
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
 
 
 @pytest.fixture(autouse=True)

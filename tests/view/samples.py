@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections import Counter
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -27,6 +28,11 @@ class Screen(io.StringIO):
 
     def isatty(self) -> bool:
         return True
+
+
+def plain(screen: io.StringIO) -> str:
+    """What is on a screen, without colours."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
 
 
 def terminal(

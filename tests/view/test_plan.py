@@ -45,4 +45,4 @@ def test_what_claims_have_above_the_watermark_is_shown() -> None:
     others = {f"{n}/4": {0: progress_at(progress.watermark + n)} for n in range(4)}
     page = plan_page(changed(plan, claims={**plan.account.claims, **others}), PATH)
     assert row(tables(page)[0], 0)[5] == "some"
-    assert page.headline.text == "at most 4,000 offsets left"
+    assert page.headline.text == "stopped, at most 4,000 offsets left"

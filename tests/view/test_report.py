@@ -156,7 +156,7 @@ def test_the_plots_of_a_drain_describe_what_is_seen_in_them() -> None:
     )
     page = page_of(a_summary(latency=latency), course, warnings=("careful",))
     found = plots(page)
-    assert "second, 1,000 at most" in found["throughput"].description
+    assert "second, at most 1,000" in found["throughput"].description
     assert "p50 10ms, p95 200ms, p99 200ms" in found["latency"].description
     assert "failing" in found
     assert any("no broker" in row for table in tables(page) for row in table.rows)

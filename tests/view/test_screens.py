@@ -1,4 +1,4 @@
-"""Screens of all commands on 80 columns, kept as files: see the difference when one fails.
+"""Screens of all commands at 80x24, and some at 120x40, kept as files: see what differs.
 
 ``DRAINER_WRITE_SCREENS=1 pytest tests/view/test_screens.py`` writes them anew.
 """
@@ -8,14 +8,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from builders import a_cap, a_status, a_summary, changed, counts
 from core.letters import Sample, there_and_back
 from core.limit_samples import measured
 from drainer.certify.cli import report_page
+from drainer.cli.steering import running_page
+from drainer.control.client import FoundDrain
+from drainer.control.wire import About
 from drainer.core.batches import Batching
 from drainer.engine.preview import PartitionAction, ShownEngine
 from drainer.errors import Halted, Signalled
@@ -23,10 +28,11 @@ from drainer.insight.cli.estimate import estimate_page
 from drainer.insight.cli.inspect import inspection_page
 from drainer.letters.cli.dead import letter_page, overview_page
 from drainer.limits.view import limits_page
-from drainer.model.account import ParkedLane, ParkedLanes
+from drainer.model.account import Event, EventKind, ParkedLane, ParkedLanes
+from drainer.model.deadline import DeadlineStatus
 from drainer.model.latency import Latency
 from drainer.model.option import Concurrency
-from drainer.model.plan import OpenTransaction
+from drainer.model.plan import OffsetPlan, OpenTransaction
 from drainer.model.settings import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.model.status import FailureStatus, PartitionResult, Resuming, Status
 from drainer.model.terms import LetterFilter, RedriveSettings
@@ -126,6 +132,30 @@ KEPT = changed(
     parked_lanes=PARKED,
     redrive=RedriveSettings(max_redrives=1),
 )
+NOW = datetime(2026, 3, 14, 17, 5, 20, tzinfo=UTC)
+DEADLINE = DeadlineStatus(datetime(2026, 3, 15, 8, tzinfo=UTC), 53_680.0, 52_140.0)
+WHY = "halted: handle failed for sub-message orders/0/7[1] ('doc-17'): ValueError: no such document"
+ENDED = (
+    Event("2026-03-14T16:20:00+00:00", EventKind.BEGUN, "ana@db1"),
+    Event("2026-03-14T17:01:30+00:00", EventKind.ENDED, "ana@db1", details=(WHY,)),
+)
+DONE = (replace(ENDED[1], details=("done",)),)
+DEAD_LETTERS = a_summary(
+    exit_code=6, sub_messages=counts(done=9_723, dead=277), history=ENDED[:1] + DONE
+)
+
+
+def found(name: str, status: Status | None, left: OffsetPlan | None = None) -> FoundDrain:
+    about = About(name, "orders", "reindexer", "d-1", "process", ENDED[0].at)
+    return FoundDrain(Path(name), about, status, 0.2, 0 if left else 4_711, left)
+
+
+FOUND = (
+    found("orders.reindexer.plan.json", a_status(eta_s=1_540.0, deadline=DEADLINE)),
+    found("orders.second.plan.json", a_status(stopping="Ctrl-C")),
+    found("orders.third.plan.json", None, changed(samples.plan(), history=ENDED)),
+    found("orders.fourth.plan.json", None, changed(samples.plan(), history=ENDED[:1])),
+)
 RUNNING = a_status(
     12,
     auto=samples.AUTO,
@@ -138,15 +168,21 @@ RUNNING = a_status(
 )
 SCREENS: dict[str, Callable[[], Page | Status | str]] = {
     "live": lambda: RUNNING,
-    "lines": lambda: "\n".join((start_line(RUNNING), *map(status_line, (RUNNING, a_status())))),
+    "lines": lambda: "\n".join(
+        (start_line(RUNNING), *(status_line(each, NOW) for each in (RUNNING, a_status())))
+    ),
     "redrive-preview": lambda: preview_page(REDRIVEN),
     "plan-parked": lambda: plan_page(KEPT),
     "run-preview": lambda: preview_page(samples.action(3, failures=DEAD, warnings=("careful",))),
-    "run-done": lambda: summary_page(a_summary(20)),
+    "run-done": lambda: summary_page(a_summary(20, history=ENDED[:1] + DONE, deadline=DEADLINE)),
     "run-halted": lambda: summary_page(HALTED),
     "run-interrupted": lambda: summary_page(INTERRUPTED),
     "resume-preview": lambda: preview_page(samples.action(resumes=True, partitions=RESUMED)),
-    "plan-show": lambda: plan_page(samples.plan(2), PLAN),
+    "plan-show": lambda: plan_page(changed(samples.plan(2), history=ENDED), PLAN, now=NOW),
+    "plan-killed": lambda: plan_page(changed(samples.plan(), history=ENDED[:1]), PLAN, now=NOW),
+    "running": lambda: a_status(3, eta_s=1_540.0, deadline=DEADLINE, latency_recent=LATENCY),
+    "run-dead": lambda: summary_page(DEAD_LETTERS),
+    "ps": lambda: running_page(FOUND, NOW),
     "dead-list": lambda: overview_page(overview(Sample("a"), Sample("b")), NONE),
     "dead-show": lambda: letter_page(there_and_back(Sample("key", payload={"a": 1}))),
     "inspect": lambda: inspection_page(inspection(partition(0), partition(1, 5))),
@@ -166,20 +202,31 @@ SCREENS: dict[str, Callable[[], Page | Status | str]] = {
 }
 
 
-@pytest.mark.parametrize("name", SCREENS)
-def test_a_screen_is_what_it_was(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "dumb")
+# On a wide screen, too, the screens that people see most.
+WIDE = ("live", "running", "run-preview", "run-done", "run-halted", "estimate", "inspect", "ps")
+SIZES = [*((name, 80, 24) for name in SCREENS), *((name, 120, 40) for name in WIDE)]
+
+
+@pytest.mark.parametrize(("name", "width", "height"), SIZES)
+def test_a_screen_is_what_it_was(
+    name: str, width: int, height: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")  # On a dumb one, all screens are 80 columns wide.
     screen = samples.Screen()
-    terminal = Terminal(stdout=screen, stderr=screen, width=80)
+    terminal = Terminal(stdout=screen, stderr=screen, width=width)
     match SCREENS[name]():
         case Status() as status:
-            terminal.console.print(drawn(frame(status, 80, 25), 80), end="")
+            terminal.console.print(drawn(frame(status, width, height, now=NOW), width), end="")
         case str(lines):
             screen.write(lines)
         case page:
             terminal.present(page)
-    seen = "\n".join(line.rstrip() for line in screen.getvalue().splitlines()) + "\n"
-    kept = FOLDER / f"{name}.txt"
+    printed = samples.plain(screen).splitlines()
+    seen = "\n".join(line.rstrip() for line in printed) + "\n"
+    if not isinstance(SCREENS[name](), str):
+        longest = max(seen.splitlines(), key=cell_len)
+        assert cell_len(longest) <= width, "a terminal would break this line within a word"
+    kept = FOLDER / f"{name}.txt" if width == 80 else FOLDER / f"{width}x{height}" / f"{name}.txt"
     if os.environ.get("DRAINER_WRITE_SCREENS"):
         kept.write_text(seen)
     assert seen == kept.read_text(), (

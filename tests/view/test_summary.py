@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from drainer.errors import (
     Signalled,
     TopicGone,
 )
-from drainer.model.account import ParkedLane, ParkedLanes
+from drainer.model.account import Event, EventKind, ParkedLane, ParkedLanes
 from drainer.model.deadline import DeadlineStatus
 from drainer.model.merging import merge
 from drainer.model.status import FailureStatus, PartitionResult
@@ -76,10 +77,14 @@ def test_the_headline_is_how_it_ended(changes: dict[str, object], line: str) -> 
     assert headline(**changes).startswith(line)
 
 
-@pytest.mark.parametrize(("margin_s", "words"), [(47.0, "to spare"), (-47.0, "too late")])
+@pytest.mark.parametrize(("margin_s", "words"), [(47.0, "before"), (-47.0, "after")])
 def test_a_deadline_was_met_or_missed(margin_s: float, words: str) -> None:
-    deadline = DeadlineStatus(ENDED, margin_s, margin_s)
-    assert facts(deadline=deadline)["deadline"].endswith(f"47s {words}")
+    at = ENDED - timedelta(seconds=margin_s)
+    history = (Event(at.isoformat(), EventKind.ENDED, "ana@db1"),)
+    page = summary_page(a_summary(deadline=DeadlineStatus(ENDED, 50.0, 50.0), history=history))
+    [run] = page.details
+    ends, deadline = (f"{each.astimezone():%H:%M}" for each in (at, ENDED))
+    assert run.text.startswith(f"  this run: 1h 02m, done at {ends}, 47s {words} {deadline}; ")
 
 
 @pytest.mark.parametrize(

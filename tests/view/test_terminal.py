@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ctypes
 import io
+import json
 import os
 import pty
 import termios
@@ -81,11 +82,11 @@ def test_data_is_one_object_on_stdout_indented_for_a_person() -> None:
     terminal, out, err = samples.terminal(Form.JSON)
     terminal.print_line("words")
     terminal.data({"a": "[b]", "n": 1})
-    assert out.getvalue() == '{"a":"[b]","n":1}\n'
+    assert out.getvalue() == '{"status":"ok","exit_code":0,"a":"[b]","n":1}\n'
     assert err.getvalue() == "words\n"
     screen = samples.Screen()
     Terminal(Form.JSON, stdout=screen, stderr=io.StringIO()).data({"a": 1})
-    assert screen.getvalue() == '{\n  "a": 1\n}\n'
+    assert screen.getvalue().endswith(',\n  "a": 1\n}\n')
     terminal, out, _ = samples.terminal()
     terminal.data({"a": 1})
     assert out.getvalue() == "", "no object was requested"
@@ -96,12 +97,12 @@ def test_as_yaml_data_is_the_same_object_and_steers_no_terminal() -> None:
     terminal = Terminal(Form.YAML, stdout=out, stderr=io.StringIO())
     terminal.data({"name": "Zoë", "n": [1, 2]})
     assert terminal.json
-    assert out.getvalue() == "name: Zoë\nn:\n- 1\n- 2\n"
+    assert out.getvalue() == "status: ok\nexit_code: 0\nname: Zoë\nn:\n- 1\n- 2\n"
     out.truncate(out.seek(0))
     terminal.data({"name": "\x1b[2J\u202e"})
     assert out.getvalue().isascii()
     assert "\x1b" not in out.getvalue()
-    assert yaml.safe_load(out.getvalue()) == {"name": "\x1b[2J\u202e"}
+    assert yaml.safe_load(out.getvalue())["name"] == "\x1b[2J\u202e"
 
 
 KEYS = Table((Column("sub-key"), "updates"), tuple((f"d-{n}", "7") for n in range(100)), shown=3)
@@ -249,3 +250,13 @@ def test_a_held_terminal_is_not_ready() -> None:
         termios.tcflow(program, termios.TCOON)
         assert terminal.is_ready
     os.close(emulator)
+
+
+def test_every_object_for_programs_has_a_status_and_an_exit_code() -> None:
+    terminal, out, _ = samples.terminal(Form.JSON)
+    terminal.data({"drains": []})
+    terminal.data({"exit_code": 7, "status": "refused"})
+    assert list(map(json.loads, out.getvalue().splitlines())) == [
+        {"status": "ok", "exit_code": 0, "drains": []},
+        {"status": "refused", "exit_code": 7},
+    ]

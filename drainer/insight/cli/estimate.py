@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from drainer.cli.options import (
     Limits,
 )
 from drainer.engine.preview import Preview
-from drainer.errors import EXIT_DONE, Refused, UsageError
+from drainer.errors import Refused, UsageError
 from drainer.insight import bounds
 from drainer.insight.cli.inspect import expiry_warning
 from drainer.insight.distribution import Distribution, latency_from
@@ -34,22 +35,23 @@ from drainer.operations.start import Prepared, Request
 from drainer.text.escape import shorten
 from drainer.text.mask import short_key
 from drainer.view import figures
-from drainer.view.page import BAD, OK, Cell, Column, Field, Line, Page, Table, Tone, section
+from drainer.view.page import Cell, Column, Field, Line, Page, Table, Tone, section
 from drainer.view.preview import preview_page
 from drainer.view.terminal import Terminal
+from drainer.view.verdict import ending, judged
 
 ASSUMED, ASSUMED_SOURCE = "10ms", "assumed"  # A dry run without a latency assumes this one.
 NAME_WIDTH = 60  # A rule is cut to this many characters.
 _BINDING = {
     bounds.CONCURRENCY: (
-        "concurrency: more at once is faster, as long as the downstream tolerates it"
+        "concurrency: more at once would be faster, if the downstream can take it"
     ),
     bounds.LANE: "order: one sub-message at a time",
-    bounds.FETCH: "reading: messages don't come faster from the broker",
+    bounds.FETCH: "reading: the broker delivers messages no faster",
     bounds.SPLIT: "split: this process spends its time there",
     bounds.HANDLE: "the processor time of handle; more concurrency does not help",
-    bounds.CPU: "this process: its processor is full; more concurrency does not help",
-    bounds.BARRIERS: "barriers: all before one has to end before it runs",
+    bounds.CPU: "this process, which is out of CPU; more concurrency does not help",
+    bounds.BARRIERS: "barriers: each waits for everything before it",
     bounds.READ_CAP: "the brokers' limits on reading",
     bounds.WRITE_CAP: "the brokers' limits on writing",
     bounds.NOTHING: "nothing",
@@ -90,9 +92,8 @@ def estimate(
     with connect(settings) as cluster:
         frozen = backlog_of(cluster, request)
         found = make_estimate(cluster, frozen, request, question, terminal.print_line)
-    head = {"status": "estimated", "exit_code": EXIT_DONE}
     of = {"topic": request.topic, "group": request.group}
-    terminal.data({**head, **of, "estimate": found.as_json()})
+    terminal.data({"status": "estimated", **of, "estimate": found.as_json()})
     terminal.present(estimate_page(found))
 
 
@@ -138,10 +139,11 @@ def estimate_dry_run(
     return action, {"estimate": found.as_json()}
 
 
-def estimate_page(found: Estimate) -> Page:
+def estimate_page(found: Estimate, now: datetime | None = None) -> Page:
     """Make the page of an estimate: the time, its limit, other orders and concurrencies, the basis.
 
     If retention would delete messages before they are drained, a warning comes first.
+    ``now`` is the time from which the end is counted.
     """
     too_near = expiry_warning(found.measured.expiry, found.seconds)
     warnings = [] if too_near is None else [too_near]
@@ -152,14 +154,14 @@ def estimate_page(found: Estimate) -> Page:
     empty = not found.workload.messages
     least_s, most_s = map(figures.duration, found.range_s)
     return Page(
-        _headline(found),
+        _headline(found, now),
         ()
         if empty
         else (
             section(
                 "The answer",
                 None if found.verdict is None else _verdict(found, found.verdict),
-                Field("range", f"{least_s} to {most_s}", "by measured drains"),
+                Field("range", f"{least_s} to {most_s}", "from measured drains"),
                 Field("limited by", binding(found, found.requested)),
                 _skipped(found.measured),
             ),
@@ -216,7 +218,7 @@ def binding(estimate: Estimate, found: bounds.Forecast) -> str:
     return _BINDING[found.bound]
 
 
-def _headline(estimate: Estimate) -> Line:
+def _headline(estimate: Estimate, now: datetime | None) -> Line:
     requested, workload = estimate.requested, estimate.workload
     if not workload.messages:
         return Line("nothing to drain: the backlog is empty", Tone.STRONG)
@@ -226,23 +228,25 @@ def _headline(estimate: Estimate) -> Line:
         f" {about}{figures.counted(workload.sub_messages, 'sub-message')},"
         f" {figures.count(requested.concurrency)} at once, {requested.order.value} order"
     )
-    takes = f"takes about {figures.duration(estimate.seconds)}"
+    takes = _takes(estimate)
+    if estimate.verdict is None:  # Otherwise the verdict below says when that is.
+        takes = ending(takes, estimate.seconds, now=now)
     return Line(takes, Tone.STRONG, more=f"  ({what})")
 
 
+def _takes(estimate: Estimate) -> str:
+    return f"takes about {figures.duration(estimate.seconds)}"
+
+
 def _verdict(estimate: Estimate, found: DeadlineVerdict) -> Line:
-    by = f"by {found.at:%Y-%m-%d %H:%M %Z}, in {figures.duration(found.left_s)}"
-    margin, least = figures.duration(abs(found.margin_s or 0.0)), found.least_concurrency
-    if not found.late:
-        less = ""
-        if least is not None and least < estimate.requested.concurrency:
-            less = f"; {figures.count(least)} at once would be enough"
-        return Line(f"drained {by}, with {margin} to spare{less}", Tone.GOOD, OK)
-    late = f"not drained {by}: {margin} too late"
-    if least is not None:
-        return Line(f"{late}; needs --concurrency {least}", Tone.BAD, BAD)
-    most = figures.count(max(each.concurrency for each in estimate.table))
-    return Line(f"{late}; {most} at once would not be enough either", Tone.BAD, BAD)
+    words, least = ending(_takes(estimate), estimate.seconds, found), found.least_concurrency
+    if found.late:
+        most = figures.count(max(each.concurrency for each in estimate.table))
+        enough = f"{most} at once would not be enough either"
+        words += f"; {enough}" if least is None else f"; needs --concurrency {least}"
+    elif least is not None and least < estimate.requested.concurrency:
+        words += f"; {figures.count(least)} at once would be enough"
+    return judged(words, found)
 
 
 def _orders(estimate: Estimate) -> Table:

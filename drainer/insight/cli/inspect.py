@@ -68,6 +68,7 @@ class InspectedOptions(RecordOptions):
     handler: str | None = _backlog(
         "Handler whose split shows the spread over sub-keys. It handles nothing.",
         None,
+        short="-H",
         basic=True,
         metavar="REFERENCE",
         proposes="handler",
@@ -240,7 +241,7 @@ def hot_key_sentence(found: Inspection) -> str | None:
     return (
         f"one sub-key has {figures.share(hot.share)} of the {what}:"
         f" {_about(found)}{figures.about(hot.share * subs)} updates to {_short(hot.name)}."
-        f" No concurrency is more than {1 / hot.share:,.1f} times faster than one worker"
+        f" However many workers, at most {1 / hot.share:,.1f}× faster than one"
     )
 
 
@@ -296,7 +297,10 @@ def _group(found: Inspection) -> tuple[str, str]:
         return "none", "Kafka has no group of this name"
     if not found.group.active:
         return found.group.state, ""
-    return found.group.state, f"{found.group.readers}; a drain needs it empty: stop them first"
+    return (
+        found.group.state,
+        f"{found.group.readers}; stop them first, because a drain needs the group empty",
+    )
 
 
 def _reading(found: Inspection) -> tuple[str, str]:
@@ -314,7 +318,7 @@ def _partitions(found: Inspection) -> Table:
     return Table(
         (
             *("partition", Column("committed"), "[start, end)", "messages", "bytes", "oldest"),
-            *("offsets/s", "kept for", "in sync"),
+            *("offsets/s", "kept for", "ISR"),
         ),
         tuple(map(_row, ranked)),
     )

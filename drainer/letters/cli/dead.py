@@ -13,7 +13,7 @@ import typer
 from drainer.cli.command import command, without
 from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.cli.options import PayloadOptions
-from drainer.errors import EXIT_DONE, Refused, UsageError
+from drainer.errors import Refused, UsageError
 from drainer.kafka.dead_letters import originals_kept
 from drainer.letters.cli.options import LetterTopicOptions, RedriveOptions
 from drainer.letters.foreign import reader
@@ -110,8 +110,7 @@ def show(
         letter = find_letter(cluster, where.dead_letter_topic, partition, offset, read)
     letter, undecoded = (letter, None) if decoding is None else decode_letter(letter, decoding)
     letter = letter.masked()
-    answer = {**whole_letter_as_json(letter), "undecoded": undecoded}
-    terminal.data({"status": "ok", "exit_code": EXIT_DONE, **answer})
+    terminal.data({**whole_letter_as_json(letter), "undecoded": undecoded})
     terminal.present(letter_page(letter, undecoded))
 
 
@@ -143,8 +142,8 @@ def overview_page(
     if (running := redriven.running) is not None:
         place = f"{quoted(running.plan)} on {quoted(running.host)}"
         warnings.append(
-            f"a redrive has not ended, as its receipt says: its progress is in {place}, and is not"
-            " counted here"
+            f"according to its receipt, a redrive has not ended: its progress is in {place},"
+            " and is not counted here"
         )
     source = f"redriven: as recorded by group {redriven.group}"
     return Page(

@@ -48,6 +48,7 @@ class DestinationOptions:
     handler: str | None = option(
         "Handler that gets the letters.",
         None,
+        short="-H",
         basic=True,
         panel="Backlog",
         metavar="REFERENCE",
@@ -116,6 +117,7 @@ class RedriveOptions:
     group: str | None = option(
         "Group that tracks redrives.",
         None,
+        short="-g",
         unset="drainer.redrive.TOPIC",
         envvar="DRAINER_REDRIVE_GROUP",
         metavar="NAME",

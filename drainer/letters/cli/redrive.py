@@ -43,12 +43,12 @@ def redrive(
     ],
     max_redrives: Annotated[
         int,
-        Option("Leave letters alone that were redriven this many times.", 3, number(1)),
+        Option("Leave alone the letters that were redriven this many times.", 3, number(1)),
     ],
     accept_repeats: Annotated[
         bool,
         Option(
-            "Redrive although an earlier redrive was killed. Some letters may be handled twice.",
+            "Redrive even though an earlier redrive was killed, and may repeat letters.",
             False,
             envvar=None,
         ),

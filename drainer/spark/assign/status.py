@@ -64,7 +64,7 @@ class SparkStatus:
         tasks that are silent or late."""
         for_s = f"for {figures.duration(self.wave_s)}"
         of = "" if self.waves is None else f" of ~{figures.count(self.waves)}"
-        ahead = ", reading the next one meanwhile" if self.ahead else ""
+        ahead = ", while the next one is read" if self.ahead else ""
         wave = f"{figures.count(self.wave)}{of}, {for_s}{ahead}"
         facts = [("wave", wave if self.wave else f"reading the first one, {for_s}")]
         if self.tasks:

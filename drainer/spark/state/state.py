@@ -231,7 +231,7 @@ class State:
             )
         if newest > epoch:
             raise LockLost(
-                f"another driver took the drain over (epoch {newest}; this task has epoch {epoch})",
+                f"another driver took over the drain (epoch {newest}; this task has epoch {epoch})",
                 hint=_NOTHING,
             )
 
