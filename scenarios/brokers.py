@@ -252,7 +252,8 @@ def delete_topic(settings: ClientSettings, topic: str) -> None:
 def delete_group(settings: ClientSettings, group: str) -> None:
     """Remove an empty group. Nothing happens when it does not exist."""
     try:
-        settings.admin(ClientLog()).delete_consumer_groups([group])[group].result(GROUP_S)
+        admin = settings.admin(ClientLog())  # It must outlive its request.
+        admin.delete_consumer_groups([group])[group].result(GROUP_S)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
             raise

@@ -56,7 +56,7 @@ class Nesting(drainer.Handler):
 def backlog(bootstrap: str, topic_name: str, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """Arguments of a drain of a new topic, whose messages are one lane."""
     topic = Topic(bootstrap, topic_name)
-    topic.produce([str(n) for n in range(MESSAGES)])
+    topic.produce([str(n) for n in range(MESSAGES)], key=b"one")
     Slow.handled = []
     yield {
         "topic": topic.name,

@@ -195,7 +195,7 @@ def test_a_partition_without_a_leader_is_reported_and_the_others_inspected(
 
     assert found.offline == [0]
     assert found.messages == 10
-    assert inspection_warnings(found) == ["partition 0: no leader, so drainer did not count it"]
+    assert "partition 0: no leader, so drainer did not count it" in inspection_warnings(found)
 
 
 def test_holes_are_not_counted_as_messages(backlog: Backlog) -> None:

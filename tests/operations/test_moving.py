@@ -16,6 +16,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.operations.examine import ensure_all, examine
 from drainer.operations.plan import undo, undo_moves
 from operations.conftest import MESSAGES, Story, finished
+from scenarios.brokers import delete_group
 
 
 def put_back(story: Story, meanwhile: Callable[[], object] = lambda: None) -> None:
@@ -75,14 +76,14 @@ def test_what_only_the_journal_knows_is_folded_in(story: Story) -> None:
 def test_a_group_whose_offsets_expired_is_resumed_and_put_back(story: Story) -> None:
     """Brokers drop the offsets of a group that has been empty for a week."""
     half_way(story)
-    story.cluster.delete_group(story.group)
+    delete_group(story.cluster.settings, story.group)
 
     prepared = story.prepared_to_resume()
     assert [text for text in prepared.action.warnings if "has no offset on" in text]
     assert story.drain(prepared).exit_code == 0
     assert story.committed == MESSAGES
 
-    story.cluster.delete_group(story.group)
+    delete_group(story.cluster.settings, story.group)
     put_back(story)
     assert story.committed == 5
 
