@@ -58,7 +58,7 @@ def test_a_yes_drains_and_ctrl_c_stops_safely_and_prints_how_to_resume(
     command.gate.touch()
     assert f"drainer resume {command.plan(topic).name}" in session.ends(4)
     resumed = on_terminal("resume", command.plan(topic).name, *command.options())
-    resumed.shows("load this handler and resume the drain? [y/N]")
+    resumed.shows("Connect, load this handler and resume the drain?")
     resumed.types("y\n")
     assert resumed.ends(0).count("[y/N]") == 1, "it asks once"
     assert command.committed(topic) == {0: 300}

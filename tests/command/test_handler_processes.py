@@ -78,7 +78,8 @@ def test_a_child_that_is_forked_in_a_call_ends_with_it_and_handles_nothing(
     handled = {line: count for line, count in lines.items() if line.startswith("handle")}
     assert list(handled.values()) == [6], "one process has handled each once"
     waits = {"awaits True": 6} if kind == "OnTheLoop" else {}
-    each_time = dict.fromkeys(("split True", "returns True", "exits True", "raises True"), 6)
+    each_time = dict.fromkeys(("returns True", "exits True", "raises True"), 6)
+    each_time["split True"] = 12  # Before the drain, drainer tries split on a few messages.
     assert lines - Counter(handled) == Counter(
         each_time | waits | {"open True": 1, "close True": 1}
     )

@@ -47,6 +47,7 @@ def test_a_drain_is_a_log_from_plan_of_action_to_summary_with_what_its_handler_p
     topic = command.topic(distinct(3))
     file = command.home / "talks.py"
     file.write_text(SETS_UP_LOGGING)
+    command.cluster.alter_committed(command.group(topic), topic.name, {0: 0})
     outcome = command.drain(topic, *AS_JSON, "-o", "json", handler=f"{file}:Talks")
 
     names = [line["event"] for line in events(outcome.err) if line["event"] != "output"]

@@ -15,7 +15,7 @@ from drainer.sandbox.jars import classpath
 from kafka.members import close_static, pending_offsets, share_member, streams_application
 from kafka.topic import Topic, await_coordinators, eventually
 from letters.libraries import jars
-from scenarios.brokers import Broker
+from scenarios.brokers import Broker, delete_group
 
 UNKNOWN = "may be in use: it is a streams or share group, whose members drainer can't list"
 SESSION_MS = "6000"
@@ -190,7 +190,7 @@ def test_a_broker_that_knows_only_classic_groups_is_believed(
             assert "checkout-7" in command.drain(topic, code=3).error
         finally:
             member.close()
-        cluster.delete_group(command.group(topic))
+        delete_group(cluster.settings, command.group(topic))
         assert "does not exist" in command.drain(topic).err
         command.ensure_drained(topic, once=True)
         command.close()

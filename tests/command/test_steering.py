@@ -120,7 +120,7 @@ def test_ps_lists_a_killed_drain_with_how_to_resume_it_and_removes_its_socket(
     running.kill()
     assert "the drain's process is gone" in watcher.ends(4).error
     assert socket.exists()
-    assert "none of your drains" in steer(command, topic, "pause", code=3).error
+    assert "was killed, or still runs elsewhere" in steer(command, topic, "pause", code=3).error
     found = is_in_state(command, topic, "killed")
     assert (found["plan"], found["pid"]) == (str(command.plan(topic)), None)
     assert not socket.exists()

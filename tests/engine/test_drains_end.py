@@ -148,7 +148,7 @@ def test_a_drain_that_leaves_too_much_alone_reports_that_it_did_not_read_on(
 
     assert not handler.account.began
     assert summary.exit_code == 5
-    assert "read no more" in (summary.error or "")
+    assert "it reads no more" in (summary.error or "")
     monkeypatch.setattr(pump, "LEFT_PENDING_MOST", 1000)
     summary = rehearsal.drain(handler)
     assert (summary.exit_code, summary.sub_messages.done) == (0, 1)

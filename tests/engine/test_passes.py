@@ -127,7 +127,7 @@ def test_only_a_class_of_which_some_has_to_wait_is_not_done(virtual: VirtualDrai
     summary = rehearsal.drain(handler, "'c1' in keys or 'c2' in keys", only=True)
     assert (summary.status, summary.exit_code) == ("class-waits", EXIT_CLASS_WAITS)
     assert [each.deferred for each in summary.last.progress.classes] == [2]
-    assert "2 sub-messages of 'c1' in keys" in str(summary.error)
+    assert "2 selected sub-messages of 'c1' in keys" in str(summary.error)
     assert summary.resume is not None
     rehearsal.resumes_exactly(handler)
 

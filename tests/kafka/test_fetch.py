@@ -249,7 +249,7 @@ def test_a_frozen_broker_is_reported_and_waited_for(
         begin(reader)
         own_broker.pause()
         try:
-            reader.read(lambda: "does not answer" in (reader.fetch.trouble or ""))
+            reader.read(lambda: "no answer from" in (reader.fetch.trouble or ""))
         finally:
             own_broker.resume()
         reader.read()

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from core.limit_samples import limits
 from drainer.errors import BrokerUnreachable, RecordsDeleted, Refused
-from drainer.kafka import sample as sampling
 from drainer.kafka.backlog import EARLIEST, freeze
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.reader import beside_value
-from drainer.kafka.sample import sample_backlog, windows_over
+from drainer.kafka.sample import sample_backlog, sample_ranges, windows_over
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import Span, first_messages, read_range, read_spans
 from drainer.message import Message, Origin
@@ -304,13 +303,10 @@ def test_a_sample_as_large_as_the_backlog_is_all_of_it(cluster: Cluster, topic: 
     assert (window.start, window.end) == (0, 5)
 
 
-def test_of_huge_messages_each_window_has_fewer(
-    cluster: Cluster, topic: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sampling, "SAMPLE_BYTES", 1_000_000)
+def test_of_huge_messages_each_window_has_fewer(cluster: Cluster, topic: Topic) -> None:
     topic.produce(b"x" * 50_000 for _ in range(200))
-    backlog = freeze(cluster, topic.name, "unknown", from_=EARLIEST)
+    what = cluster.settings, topic.name, cluster.topic(topic.name).topic_id
 
-    sample = sample_backlog(cluster, backlog, 100)
+    sample = sample_ranges(*what, {0: (0, 200)}, 100, most_bytes=1_000_000)
 
     assert [len(window.messages) for window in sample.windows] == [2] * 10

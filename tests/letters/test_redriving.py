@@ -124,7 +124,7 @@ def test_a_redrives_own_group_begins_at_the_earliest_letter_without_a_warning(
     warnings = redrives.prepared().action.warnings
     assert not any("committed offset" in warning for warning in warnings)
     prepared = redrives.prepared(group="mistyped")
-    assert any("mistyped has no committed offset" in each for each in prepared.action.warnings)
+    assert any("mistyped does not exist" in each for each in prepared.action.warnings)
 
 
 def test_without_a_format_the_preview_warns_of_letters_that_were_decoded(

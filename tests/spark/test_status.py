@@ -73,11 +73,11 @@ def test_a_wave_whose_end_is_unknown_and_one_that_is_only_read() -> None:
 
 def test_every_view_has_wave_tasks_and_stragglers() -> None:
     lines = ["".join(text for text, _ in line) for line in frame(on_spark(8), 110, 40)]
-    assert "  wave          3 of ~12, for 42s, reading the next one meanwhile" in lines
+    assert "  wave          3 of ~12, for 42s, while the next one is read" in lines
     assert "  tasks         8 (5 handling, 1 waiting, 2 ended)" in lines
     assert "  stragglers    7.0 on worker-1" in lines
     line = status_line(on_spark(8))
-    assert "  wave 3 of ~12, for 42s, reading the next one meanwhile  " in line
+    assert "  wave 3 of ~12, for 42s, while the next one is read  " in line
     assert "  tasks 8 (5 handling, 1 waiting, 2 ended)  stragglers 7.0 on worker-1  " in line
 
     stream = io.StringIO()
