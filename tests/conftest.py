@@ -18,6 +18,7 @@ from filelock import FileLock
 from hypothesis import settings
 
 from command import forks
+from drainer.control import place
 from drainer.demo.fill import create_topic
 from drainer.errors import SandboxRefused
 from drainer.host.java import find_java
@@ -114,9 +115,14 @@ def forked_coordinators() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def runtime_folder() -> Iterator[Path]:
-    """Folder of the sockets of drains that tests start. Its name is short: a socket's has to be."""
+    """Folder of the sockets of drains that tests start. Its name is short: a socket's has to be.
+
+    In this process, no test sees what this machine remembers of other drains.
+    """
     with TemporaryDirectory(prefix="run-") as folder, pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_RUNTIME_DIR", folder)
+        for name in ("USERS", "TMP"):
+            patched.setattr(place, name, Path(folder))
         yield Path(folder)
 
 
