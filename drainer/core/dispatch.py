@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import chain
 from operator import attrgetter
 
-from drainer.core.lanes import Lanes
+from drainer.core.lanes import CRITICAL_SHARE_READ, Lanes
 from drainer.core.ledger import Ledger, LedgerLoad
 from drainer.core.merge import Record
 from drainer.core.other_claims import OtherClaims
@@ -317,7 +317,10 @@ class Dispatcher:
 
         The offsets that this skips are holes, or belong to messages that were finished before.
         """
-        self.ledgers[partition].reach(position)
+        ledger = self.ledgers[partition]
+        ledger.reach(position)
+        if position >= ledger.end and self.delivered:
+            self.lanes.critical_share = CRITICAL_SHARE_READ
 
     def finish(self, sub: SubMessage, outcome: Outcome = Outcome.DONE) -> None:
         """Finish a sub-message that was taken."""

@@ -1,9 +1,18 @@
-"""Lanes: one queue per sub-key, of which one sub-message runs at a time, the hottest lane first.
+"""Lanes: one queue per sub-key, of which one sub-message runs at a time, and which one is next.
 
-With C workers, total work W and the longest lane L, nothing beats max(W/C, L), and taking the
-longest lane first comes close to it (list scheduling, Graham 1969). Ready lanes are kept in buckets
-by the number of sub-messages that wait in them, rounded down to a power of two. So the next lane is
-found in O(1), amortised.
+With C calls at once, total work W and the longest lane L, nothing beats max(W/C, L). Only a lane
+that is critical must run at once for that: one with more than about half of (all waiting work) / C.
+Among critical lanes the longest goes first. Everything else runs oldest message first, so that the
+watermark follows the work (docs/explanation/proofs.md has the proof).
+
+Two structures find the next lane in O(1), amortised. Both hold hints only, which are compared with
+the state of the lane when they are taken out:
+
+- The line has an entry for each waiting sub-message, in the order of delivery. If the lane of an
+  entry is busy when its turn comes, the line passes it. When a lane becomes ready whose head was
+  passed, it gets an entry at the front.
+- Buckets have the ready lanes by the number of sub-messages that wait in them, rounded down to a
+  power of two. Which of them are critical depends on the total, so no lane stores it.
 """
 
 from __future__ import annotations
@@ -12,7 +21,8 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from heapq import nlargest
-from typing import Any, cast
+from itertools import chain
+from typing import Any, ClassVar, cast
 
 from drainer.message import Message, SubMessage
 
@@ -23,8 +33,13 @@ HOT_WAITING = 64
 # outgrow the processor's caches.
 LOOK_AHEAD_PER_WORKER = 2
 LOOK_AHEAD_MIN = 1_000
-# When a lane grows, it may leave a stale entry behind in a bucket. All stale entries are cleared
-# together, once there may be more of them than twice the number of lanes plus STALE_MIN.
+# A lane is critical if more than this share of (all waiting work) / C waits in it. While something
+# is unread, the lane may be longer than it looks.
+CRITICAL_SHARE_UNREAD = 0.5
+CRITICAL_SHARE_READ = 0.8
+# Entries of the line and of the buckets become stale when a lane starts otherwise, or grows. They
+# are all cleared together, once there may be more of them than STALE_MIN plus half of the line's
+# length plus twice the number of lanes.
 STALE_MIN = 64
 
 # Most lanes only ever have one sub-message. It stands for its lane by itself until a second one
@@ -32,7 +47,9 @@ STALE_MIN = 64
 ALONE_READY = "alone, ready"
 ALONE_RUNNING = "alone, running"
 
-NOT_READY = -1  # The rank of a lane that is not ready.
+UNRANKED = -1  # The rank of a lane that no bucket has.
+NOT_HELD = -1
+GONE = -1  # The ``lanes_ahead`` of a sub-message that has left the line, or can't become ready.
 
 
 def look_ahead(concurrency: int) -> int:
@@ -41,17 +58,34 @@ def look_ahead(concurrency: int) -> int:
 
 
 class Lane:
-    """The queue of one sub-key. ``waiting`` counts the sub-messages that were not started."""
+    """The queue of one sub-key.
 
-    __slots__ = ("head", "hot", "key", "parked", "rank", "tail", "waiting")
+    Attributes:
+        waiting: the number of its sub-messages that were not started.
+        unpassed: how many entries the line has for it. If more are waiting, its head was passed. If
+            fewer are, the first of the entries are stale.
+        ready: whether its head may start.
+        rank: the bucket that has an entry for it, or UNRANKED.
+        held: while a delayed sub-message holds it up, or a parked one for ever, the number of those
+            behind; else NOT_HELD.
+    """
 
-    def __init__(self, key: Hashable, first: SubMessage | Slot | None) -> None:
+    __slots__ = (
+        *("head", "held", "hot", "key", "parked", "rank", "ready", "tail"),
+        *("unpassed", "waiting"),
+    )
+
+    lane: ClassVar[None] = None  # Only an entry of the line that stands alone has another one.
+
+    def __init__(self, key: Hashable, first: SubMessage | Slot | None, unpassed: int) -> None:
         self.key = key
         self.head: SubMessage | Slot | None = first
         self.tail: SubMessage | Slot | None = first
         self.waiting = 1
-        # The bucket in which it is ready, or NOT_READY while something runs or is delayed.
-        self.rank = 0
+        self.unpassed = unpassed
+        self.ready = False
+        self.rank = UNRANKED
+        self.held = NOT_HELD
         self.hot = False
         self.parked = False  # A parked lane keeps nothing: it never gets a head.
 
@@ -67,14 +101,21 @@ class Slot:
 
 
 class MultiKeyEntry:
-    """A sub-message with several sub-keys, and its lanes. It is ready when it heads all of them."""
+    """A sub-message with several sub-keys, and its lanes. It is ready when it heads all of them.
 
-    __slots__ = ("lanes", "lanes_ahead", "sub")
+    Its turn comes as that of others, but if the line has passed it, or one of its lanes is
+    critical, it goes before all lanes.
+    """
+
+    __slots__ = ("lanes", "lanes_ahead", "passed", "sub")
+
+    lane: ClassVar[None] = None
 
     def __init__(self, sub: SubMessage, lanes_ahead: int) -> None:
         self.sub = sub
-        self.lanes_ahead = lanes_ahead  # The number of lanes that it does not head yet.
+        self.lanes_ahead = lanes_ahead  # The number of lanes that it does not head yet, or GONE.
         self.lanes: list[Lane] = []
+        self.passed = False
 
 
 class Lanes:
@@ -82,6 +123,11 @@ class Lanes:
 
     ``leave`` is called with each sub-message that stays pending because its lane is parked. Lanes
     are parked from the start if the ``repr`` of their key is in ``parked``.
+
+    Attributes:
+        workers: how many lanes may run at once: the calls that are granted now, times the lanes in
+            a call.
+        critical_share: see CRITICAL_SHARE_UNREAD.
     """
 
     def __init__(
@@ -92,11 +138,17 @@ class Lanes:
         self._leave = leave
         self._parked_before = parked
         self._lanes: dict[Hashable, Lane | SubMessage] = {}
-        self._buckets: list[deque[Lane | SubMessage]] = [deque()]
+        self.workers = 1
+        self.critical_share = CRITICAL_SHARE_UNREAD
+        self._line: deque[SubMessage | Lane | MultiKeyEntry] = deque()
+        self._buckets: list[deque[Lane]] = []
         self._filled = 0  # Bit r is set when bucket r may hold a lane.
-        self._promotions = 0  # Each of them leaves a stale entry behind in a lower bucket.
-        # Sub-messages that are ready and go before all lanes: barriers, those with several
-        # sub-keys, and those that are tried again.
+        self._stale = 0  # An upper bound of the number of stale entries.
+        # How many wait behind others, in lanes that are not held up. They and those that are ready
+        # are all waiting work.
+        self._behind = 0
+        # Sub-messages that are ready and go before all lanes: barriers, those that are tried again,
+        # and some with several sub-keys.
         self._urgent: deque[SubMessage] = deque()
         self._hot: dict[Lane, None] = {}
         self.ready = 0
@@ -130,33 +182,34 @@ class Lanes:
             self._lanes[key] = sub
             sub.lane = ALONE_READY
             sub.lane_key = key
-            self._buckets[0].append(sub)
-            self._filled |= 1
+            self._line.append(sub)
             self.ready += 1
             return
         if isinstance(lane, SubMessage):
             lane = self._widen(lane)
         sub.lane = lane
         self._append(lane, sub)
+        if lane.held == NOT_HELD:
+            self._behind += 1
+        else:
+            lane.held += 1
 
     def push_each(self, subs: Sequence[SubMessage]) -> None:
         """Push many sub-messages, each into the lane of its own sub-key."""
-        lanes, ready = self._lanes, self._buckets[0]
+        lanes, line = self._lanes, self._line
         started = 0
         for sub in subs:
             key = sub.key
             if key in lanes or self._parked_before:
                 self.push(sub, key)
-                ready = self._buckets[0]  # The call may have cleared the bucket.
                 continue
             started += 1
             lanes[key] = sub
             sub.next = None
             sub.lane = ALONE_READY
             sub.lane_key = key
-            ready.append(sub)
+            line.append(sub)
         self.ready += started
-        self._filled |= 1
 
     def push_to_all(self, sub: SubMessage, keys: Iterable[Hashable]) -> None:
         """Give a sub-message a place in several lanes. It runs when it heads all of them."""
@@ -168,14 +221,21 @@ class Lanes:
             if lane is None and self._parked_before and repr(key) in self._parked_before:
                 lane = self._park(key)
             if lane is None:
-                lane = self._lanes[key] = Lane(key, slot)
+                lane = self._lanes[key] = Lane(key, slot, 0)
                 entry.lanes.append(lane)
-                self._advance(lane)
+                self._pass_slot(lane, slot)
                 continue
             if isinstance(lane, SubMessage):
                 lane = self._widen(lane)
             entry.lanes.append(lane)
             self._append(lane, slot)
+            if lane.parked:
+                entry.lanes_ahead = GONE
+        self._line.append(entry)
+        if entry.lanes_ahead > 0:
+            self._behind += 1
+        elif not entry.lanes_ahead:
+            self.ready += 1
 
     def push_alone(self, sub: SubMessage) -> None:
         """Make a sub-message ready that stands in no lane: a barrier whose turn has come."""
@@ -189,32 +249,26 @@ class Lanes:
         self.running += 1
 
     def take(self) -> SubMessage | None:
-        """Start the next sub-message of the hottest ready lane, and return it.
+        """Start the next sub-message, and return it; None when nothing is ready.
 
-        The hottest lane is one in which nearly the most sub-messages wait. Returns None when
-        nothing is ready.
+        It is that of the longest critical lane, or else the oldest that is ready.
         """
         if self._urgent:
             self.ready -= 1
             self.running += 1
             return self._urgent.popleft()
-        while self._filled:
-            rank = self._filled.bit_length() - 1
-            bucket = self._buckets[rank]
-            while bucket:
-                lane = bucket.popleft()
-                if isinstance(lane, Lane):
-                    if lane.rank == rank:
-                        lane.rank = NOT_READY
-                        self.ready -= 1
-                        self.running += 1
-                        return self._start(lane)
-                elif lane.lane is ALONE_READY:
-                    lane.lane = ALONE_RUNNING
-                    self.ready -= 1
-                    self.running += 1
-                    return lane
-            self._filled ^= 1 << rank
+        if self._filled and (lane := self._pop_critical()) is not None:
+            return self._start_ready(lane)
+        line = self._line
+        while line:
+            entry = line.popleft()
+            if entry.lane is ALONE_READY:
+                entry.lane = ALONE_RUNNING
+                self.ready -= 1
+                self.running += 1
+                return entry
+            if (sub := self._start_entry(entry)) is not None:
+                return sub
         return None
 
     def finish(self, sub: SubMessage) -> None:
@@ -231,9 +285,9 @@ class Lanes:
                 self._advance(each)
 
     def finish_and_take(self, sub: SubMessage) -> SubMessage | None:
-        """Finish a sub-message and take the next one, from the same lane while it is the hottest.
+        """Finish a sub-message and take the next one. Returns None when nothing is ready.
 
-        Returns None when nothing is ready.
+        It is taken from the same lane while that is the longest critical one.
         """
         lane = sub.lane
         if lane is ALONE_RUNNING:
@@ -244,11 +298,12 @@ class Lanes:
             if head is None:
                 self._remove(lane)
             elif (
-                type(head) is not Slot
+                lane.waiting.bit_length() >= self._filled.bit_length()
+                and lane.waiting > self._most_uncritical
                 and not self._urgent
-                and lane.waiting.bit_length() >= self._filled.bit_length()
+                and type(head) is not Slot
             ):
-                return self._start(lane)
+                return self._start_behind(lane)
             else:
                 self._advance(lane)
             self.running -= 1
@@ -281,7 +336,7 @@ class Lanes:
         There must be one (see ``next_in_lane``). The lane goes on when ``sub`` finishes, so
         ``sub`` must be finished last.
         """
-        follower = self._start(sub.lane)
+        follower = self._start_behind(sub.lane)
         follower.lane = None
         self.running += 1
         return follower
@@ -300,23 +355,35 @@ class Lanes:
             if lane.tail is None:
                 lane.tail = follower
         lane.waiting += len(followers)
+        self._behind += len(followers)
         self.running -= len(followers)
 
     def delay(self, sub: SubMessage) -> None:
         """Note that a started sub-message has left its worker unfinished. Its lanes wait for it."""
         self.running -= 1
         self.delayed += 1
+        if sub.lane is ALONE_RUNNING:
+            self._widen(sub)
+        for lane in _lanes_of(sub):
+            lane.held = lane.waiting
+            self._behind -= lane.waiting
 
     def resume(self, sub: SubMessage) -> None:
         """Note that a delayed sub-message is in the handler again, or is about to finish."""
-        self.delayed -= 1
+        self._hold_no_more(sub)
         self.running += 1
 
     def release(self, sub: SubMessage) -> None:
         """Make a delayed sub-message ready for its next attempt, before all others."""
-        self.delayed -= 1
+        self._hold_no_more(sub)
         self._urgent.append(sub)
         self.ready += 1
+
+    def _hold_no_more(self, sub: SubMessage) -> None:
+        self.delayed -= 1
+        for lane in _lanes_of(sub):
+            self._behind += lane.held
+            lane.held = NOT_HELD
 
     def park(self, sub: SubMessage) -> tuple[Hashable, ...]:
         """Park the lanes of a started sub-message, finished or not, and return their keys.
@@ -352,7 +419,7 @@ class Lanes:
         All lanes are looked at, so this is asked only when few are left.
         """
         lanes = (each for each in self._lanes.values() if type(each) is Lane)
-        lengths = (lane.waiting + (lane.rank == NOT_READY) for lane in lanes)
+        lengths = (lane.waiting + (not lane.ready) for lane in lanes)
         return max(lengths, default=min(1, len(self)))
 
     def place_of(
@@ -373,52 +440,104 @@ class Lanes:
             elif lane is not None and not lane.parked:
                 waiting = _waiting_up_to(lane, message)
                 if waiting:
-                    found[key] = waiting - 1 + (lane.rank == NOT_READY)
+                    found[key] = waiting - 1 + (not lane.ready)
                 elif keys is not None:
                     found[key] = 0
         return max(found.items(), key=lambda each: each[1], default=None)
 
+    @property
+    def _most_uncritical(self) -> float:
+        # A lane in which more than this number wait is critical. One of a single sub-message never
+        # has to be: either all are as short, or longer ones go first.
+        most = (self.ready + self._behind) * self.critical_share / self.workers
+        return most if most > 1 else 1
+
+    def _pop_critical(self) -> Lane | None:
+        # Take the longest lane out of its bucket if it is critical.
+        most = self._most_uncritical
+        while self._filled and 1 << self._filled.bit_length() > most:
+            rank = self._filled.bit_length() - 1
+            bucket = self._buckets[rank]
+            while bucket:
+                lane = bucket.popleft()
+                if lane.rank != rank:
+                    continue
+                if lane.ready and lane.waiting <= most:
+                    bucket.append(lane)  # The next look is at another lane of the bucket.
+                    return None
+                lane.rank = UNRANKED
+                if lane.ready:
+                    self._note_stale()  # The line has an entry for its head, too.
+                    return lane
+            self._filled ^= 1 << rank
+        return None
+
+    def _start_entry(self, entry: SubMessage | Lane | MultiKeyEntry) -> SubMessage | None:
+        """Start the sub-message of an entry of the line, or pass it if its lane is busy."""
+        if type(entry) is MultiKeyEntry:
+            if entry.lanes_ahead:
+                entry.passed = True
+                return None
+            entry.lanes_ahead = GONE
+            self.ready -= 1
+            self.running += 1
+            return entry.sub
+        lane = _lane_of(entry)
+        lane.unpassed -= 1
+        if lane.ready and lane.waiting > lane.unpassed:
+            return self._start_ready(lane)
+        return None
+
     def _park(self, key: Hashable) -> Lane:
         lane = self._lanes.get(key)
         if type(lane) is not Lane:
-            lane = self._lanes[key] = Lane(key, None)
+            lane = self._lanes[key] = Lane(key, None, 0)
         self.parked += 1
         self._empty += 1
         node: Any = lane.head
         lane.head = lane.tail = None
         lane.waiting = 0
-        lane.rank = NOT_READY
+        lane.held = 0
         lane.parked = True
         while node is not None:
             behind, node.next = node.next, None
             if type(node) is not Slot:
+                self._behind -= 1
                 node.lane = None
                 self._leave(node)
+            elif node.entry.lanes_ahead > 0:
+                self._behind -= 1
+                node.entry.lanes_ahead = GONE
             node = behind
         return lane
 
     def _widen(self, sub: SubMessage) -> Lane:
         # Make a queue for a sub-message that stood for its lane by itself.
-        lane = self._lanes[sub.lane_key] = Lane(sub.lane_key, sub)
-        if sub.lane is ALONE_RUNNING:
+        key = sub.lane_key
+        is_ready = sub.lane is ALONE_READY
+        lane = self._lanes[key] = Lane(key, sub, unpassed=int(is_ready))
+        lane.ready = is_ready
+        if not is_ready:
             lane.head = lane.tail = None
             lane.waiting = 0
-            lane.rank = NOT_READY
         sub.lane = lane
+        sub.lane_key = lane  # The line has an entry for it, whatever becomes of ``sub.lane``.
         return lane
 
     def _append(self, lane: Lane, node: SubMessage | Slot) -> None:
-        if lane.head is None:
-            if lane.parked:
-                if type(node) is not Slot:
-                    self._leave(cast(SubMessage, node))
-                return
-            lane.head = lane.tail = node
+        if lane.parked:
+            if type(node) is not Slot:
+                self._leave(cast(SubMessage, node))
+            return
+        lane.unpassed += 1
+        self._line.append(lane)
+        tail: Any = lane.tail
+        lane.tail = node
+        if tail is None:
+            lane.head = node
             lane.waiting = 1
             return
-        tail: Any = lane.tail
         tail.next = node
-        lane.tail = node
         waiting = lane.waiting = lane.waiting + 1
         if not waiting & (waiting - 1):
             self._grown(lane, waiting)
@@ -427,29 +546,68 @@ class Lanes:
         if waiting >= HOT_WAITING and not lane.hot:
             lane.hot = True
             self._hot[lane] = None
-        if lane.rank >= 0:
-            self._enlist(lane)
-            self._promotions += 1
-            if self._promotions > STALE_MIN + 2 * len(self._lanes):
-                self._clear_stale()
+        if lane.ready:
+            self._rank(lane)
 
-    def _enlist(self, lane: Lane) -> None:
-        rank = lane.rank = lane.waiting.bit_length() - 1
+    def _rank(self, lane: Lane) -> None:
+        rank = lane.waiting.bit_length() - 1
+        if rank == lane.rank:
+            return
+        if lane.rank != UNRANKED:
+            self._note_stale()
+        lane.rank = rank
         while rank >= len(self._buckets):
             self._buckets.append(deque())
         self._buckets[rank].append(lane)
         self._filled |= 1 << rank
 
+    def _note_stale(self) -> None:
+        stale = self._stale = self._stale + 1
+        if stale > STALE_MIN + len(self._line) // 2 + 2 * len(self._lanes):
+            self._clear_stale()
+
     def _clear_stale(self) -> None:
-        # Lower buckets may never be reached. Without this, they would grow with the backlog.
-        self._promotions = 0
-        for rank, bucket in enumerate(self._buckets):
-            live = (
-                entry
-                for entry in bucket
-                if (entry.rank == rank if isinstance(entry, Lane) else entry.lane is ALONE_READY)
-            )
-            self._buckets[rank] = deque({id(entry): entry for entry in live}.values())
+        # Some entries might never be reached. Without this, there would be one for each
+        # sub-message of the backlog.
+        self._stale = 0
+        live = list(filter(self._is_live, self._line))
+        self._line.clear()
+        self._line.extend(live)
+        ranked = dict.fromkeys(chain.from_iterable(self._buckets))
+        for bucket in self._buckets:
+            bucket.clear()
+        for lane in ranked:
+            lane.rank = UNRANKED
+            if lane.ready:
+                self._rank(lane)
+
+    def _is_live(self, entry: SubMessage | Lane | MultiKeyEntry) -> bool:
+        """Return whether to keep an entry of the line. Its lane no longer counts it if not."""
+        if type(entry) is MultiKeyEntry:
+            return entry.lanes_ahead >= 0
+        if entry.lane is ALONE_READY:
+            return True
+        lane = _lane_of(entry)
+        stale = lane.unpassed > lane.waiting
+        lane.unpassed -= stale
+        return not stale
+
+    def _start_ready(self, lane: Lane) -> SubMessage:
+        lane.ready = False
+        self.ready -= 1
+        self.running += 1
+        return self._start(lane)
+
+    def _start_behind(self, lane: Lane) -> SubMessage:
+        # Start the head of a lane that was not ready, because it is the turn of its lane.
+        self._behind -= 1
+        if lane.waiting <= lane.unpassed:  # The line has an entry for the head.
+            if self._line[0] is lane:
+                self._line.popleft()
+                lane.unpassed -= 1
+            else:
+                self._note_stale()
+        return self._start(lane)
 
     def _start(self, lane: Lane) -> SubMessage:
         sub: Any = lane.head
@@ -467,22 +625,35 @@ class Lanes:
         if head is None:
             self._remove(lane)
         elif type(head) is Slot:
-            lane.rank = NOT_READY
-            lane.head = head.next
-            if lane.head is None:
-                lane.tail = None
-            lane.waiting -= 1
             entry = head.entry
-            entry.lanes_ahead -= 1
+            self._pass_slot(lane, head)
             if not entry.lanes_ahead:
-                self._urgent.append(entry.sub)
+                self._behind -= 1
                 self.ready += 1
+                most = self._most_uncritical
+                if entry.passed or any(each.waiting >= most for each in entry.lanes):
+                    self._urgent.append(entry.sub)
+                    entry.lanes_ahead = GONE
+                    self._note_stale()
         else:
-            self._enlist(lane)
+            lane.ready = True
             self.ready += 1
+            self._behind -= 1
+            if lane.waiting > lane.unpassed:
+                lane.unpassed += 1
+                self._line.appendleft(lane)
+            if lane.waiting > 1:
+                self._rank(lane)
+
+    def _pass_slot(self, lane: Lane, slot: Slot) -> None:
+        # The sub-message of a slot now heads the lane, and holds its place in front of the queue.
+        lane.head = slot.next
+        if lane.head is None:
+            lane.tail = None
+        lane.waiting -= 1
+        slot.entry.lanes_ahead -= 1
 
     def _remove(self, lane: Lane) -> None:
-        lane.rank = NOT_READY
         del self._lanes[lane.key]
         if lane.hot:
             del self._hot[lane]
@@ -504,3 +675,15 @@ def _waiting_up_to(lane: Lane, message: Message) -> int:
             break
         node = node.next
     return last
+
+
+def _lanes_of(sub: SubMessage) -> Sequence[Lane]:
+    lane = sub.lane
+    if type(lane) is Lane:
+        return (lane,)
+    return () if lane is None else cast(MultiKeyEntry, lane).lanes
+
+
+def _lane_of(entry: Any) -> Lane:
+    # An entry that once stood for its lane by itself has the lane in place of the key.
+    return cast(Lane, entry if type(entry) is Lane else entry.lane_key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from math import inf
 
@@ -24,14 +24,18 @@ STOP_TIMEOUT_S = 2.0
 class BatchQueue:
     """Batches on their way from the fetch thread to the drain, with a line for each partition.
 
-    The partitions take turns. If the drain passes over a partition, the others don't wait. The
-    fetch thread puts batches and the drain's thread takes them. No lock is needed, because only one
+    The partitions take turns by the share of their ``ranges`` that was taken, so that they come to
+    their ends together. If the drain passes over a partition, the others don't wait. The fetch
+    thread puts batches and the drain's thread takes them. No lock is needed, because only one
     thread writes each counter.
     """
 
-    def __init__(self, partitions: Iterable[int]) -> None:
-        self._lines: dict[int, deque[FetchedBatch]] = {p: deque() for p in partitions}
-        self._turns = deque(self._lines)
+    def __init__(self, ranges: Mapping[int, tuple[int, int]]) -> None:
+        self._ranges = ranges
+        self._lines: dict[int, deque[FetchedBatch]] = {p: deque() for p in ranges}
+        # The share of each partition that was taken. Of those with equal shares, the first was
+        # taken from the longest time ago.
+        self._shares = dict.fromkeys(ranges, 0.0)
         self._put = dict.fromkeys(self._lines, 0)
         self._taken = dict.fromkeys(self._lines, 0)
 
@@ -47,13 +51,16 @@ class BatchQueue:
 
     def take(self, passed_over: Callable[[int], bool]) -> FetchedBatch | None:
         """Take the next batch of the next partition that has one and is not passed over."""
-        for _ in range(len(self._turns)):
-            partition = self._turns[0]
-            self._turns.rotate(-1)
-            line = self._lines[partition]
-            if line and not passed_over(partition):
-                batch = line.popleft()
+        shares = self._shares
+        for partition in sorted(filter(self.has, shares), key=shares.__getitem__):
+            if not passed_over(partition):
+                batch = self._lines[partition].popleft()
                 self._taken[partition] += batch.bytes
+                share = shares.pop(partition)
+                if batch.records:
+                    start, end = self._ranges[partition]
+                    share = ((batch.records[-1].offset() or 0) + 1 - start) / (end - start)
+                shares[partition] = share
                 return batch
         return None
 

@@ -1,1 +1,1 @@
-"""Shows what taking the hottest lane first gains if one sub-key has a large share of the work."""
+"""Shows what taking critical lanes first gains if one sub-key has a large share of the work."""

@@ -1,4 +1,4 @@
-"""Compares hottest-lane-first with first-in-first-out on a virtual clock, for rows that are more
+"""Compares critical-lanes-first with first-in-first-out on a virtual clock, for rows that are more
 and less hot.
 
 Both run the same backlog: W seconds of work on C workers, of which one sub-key has a given share.
@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    print("| share of the hot row | max(W/C, L) | hottest first | first in, first out |")
+    print("| share of the hot row | max(W/C, L) | critical first | first in, first out |")
     print("|---|---|---|---|")
     for share in SHARES:
         subs = list(backlog(given.sub_messages, given.sub_keys, share, given.seed))

@@ -12,6 +12,7 @@ import pytest
 
 from builders import counts
 from drainer.core.dispatch import Dispatcher
+from drainer.core.lanes import CRITICAL_SHARE_READ, CRITICAL_SHARE_UNREAD
 from drainer.core.ledger import Ledger
 from drainer.message import Barrier, KeySums, SubMessage
 from drainer.model.account import KEY_LENGTH, NAMED_MOST
@@ -75,6 +76,20 @@ def test_what_is_no_sub_message_or_sub_key_makes_one_unit_of_the_whole_message(
     assert unit is not None
     assert re.search(f"orders/0/4.*{reason}|{reason}.*orders/0/4", unit.why)
     assert dispatcher.counts() == (counts(pending=1), counts(pending=1))
+
+
+# --- what the lanes are told ---
+
+
+def test_a_lane_has_to_be_longer_to_be_critical_once_all_is_read() -> None:
+    dispatcher = Dispatcher({0: Ledger(0, 2), 1: Ledger(0, 5)})
+    shares = [dispatcher.lanes.critical_share]
+    deliver(dispatcher, 1, "a")
+    for partition, position in ((0, 2), (1, 4), (1, 5)):
+        dispatcher.skip_to(partition, position)
+        shares.append(dispatcher.lanes.critical_share)
+
+    assert shares == [*[CRITICAL_SHARE_UNREAD] * 3, CRITICAL_SHARE_READ]
 
 
 # --- memory ---

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
+from confluent_kafka import Message as KafkaRecord
 from confluent_kafka import Producer
 
 from drainer.errors import Halted, Interrupted, TopicGone
@@ -39,8 +40,8 @@ def begin(reader: Reader) -> None:
 # Between two threads.
 
 
-def batch(partition: int, size: int = 10) -> FetchedBatch:
-    return FetchedBatch(Origin("orders", "id", partition), (), {}, size)
+def batch(partition: int, size: int = 10, records: Sequence[KafkaRecord] = ()) -> FetchedBatch:
+    return FetchedBatch(Origin("orders", "id", partition), records, {}, size)
 
 
 def taken(queue: BatchQueue, *passed_over: int) -> list[int]:
@@ -51,7 +52,7 @@ def taken(queue: BatchQueue, *passed_over: int) -> list[int]:
 
 
 def test_partitions_take_turns_and_one_that_is_passed_over_holds_up_no_other() -> None:
-    queue = BatchQueue([0, 1, 2])
+    queue = BatchQueue(dict.fromkeys((0, 1, 2), (0, 100)))
     assert [queue.put(batch(partition)) for partition in (0, 0, 0, 1, 2, 2)] == [
         *(True, False, False),
         *(True, True, False),
@@ -62,6 +63,16 @@ def test_partitions_take_turns_and_one_that_is_passed_over_holds_up_no_other() -
     assert taken(queue) == [0, 2, 0, 0]
     assert queue.bytes == 0
     assert queue.put(batch(0)), "it is news again"
+
+
+def test_partitions_take_turns_by_the_share_that_is_taken() -> None:
+    queue = BatchQueue({0: (1_000, 1_100), 1: (0, 20)})
+    for start in range(1_000, 1_100, 10):
+        queue.put(batch(0, records=[KafkaRecord(offset=start + 9)]))
+    for start in range(0, 20, 5):
+        queue.put(batch(1, records=[KafkaRecord(offset=start + 4)]))
+
+    assert taken(queue) == [0, 1, 0, 0, 1, 0, 0, 1, 0, 0, 0, 1, 0, 0]
 
 
 # Every record once.
