@@ -257,8 +257,13 @@ class Lanes:
             self.ready -= 1
             self.running += 1
             return self._urgent.popleft()
-        if self._filled and (lane := self._pop_critical()) is not None:
-            return self._start_ready(lane)
+        filled = self._filled
+        if filled and (1 << filled.bit_length()) * self.workers > self.critical_share * (
+            self.ready + self._behind
+        ):
+            lane = self._pop_critical()
+            if lane is not None:
+                return self._start_ready(lane)
         line = self._line
         while line:
             entry = line.popleft()
@@ -267,7 +272,11 @@ class Lanes:
                 self.ready -= 1
                 self.running += 1
                 return entry
-            if (sub := self._start_entry(entry)) is not None:
+            if type(entry) is Lane:
+                unpassed = entry.unpassed = entry.unpassed - 1
+                if entry.ready and entry.waiting > unpassed:
+                    return self._start_ready(entry)
+            elif (sub := self._start_entry(entry)) is not None:
                 return sub
         return None
 
@@ -299,8 +308,8 @@ class Lanes:
                 self._remove(lane)
             elif (
                 lane.waiting.bit_length() >= self._filled.bit_length()
-                and lane.waiting > self._most_uncritical
                 and not self._urgent
+                and lane.waiting > self._most_uncritical
                 and type(head) is not Slot
             ):
                 return self._start_behind(lane)
@@ -472,7 +481,7 @@ class Lanes:
             self._filled ^= 1 << rank
         return None
 
-    def _start_entry(self, entry: SubMessage | Lane | MultiKeyEntry) -> SubMessage | None:
+    def _start_entry(self, entry: SubMessage | MultiKeyEntry) -> SubMessage | None:
         """Start the sub-message of an entry of the line, or pass it if its lane is busy."""
         if type(entry) is MultiKeyEntry:
             if entry.lanes_ahead:
@@ -642,7 +651,7 @@ class Lanes:
             if lane.waiting > lane.unpassed:
                 lane.unpassed += 1
                 self._line.appendleft(lane)
-            if lane.waiting > 1:
+            if lane.waiting > 1 and lane.waiting.bit_length() != lane.rank + 1:
                 self._rank(lane)
 
     def _pass_slot(self, lane: Lane, slot: Slot) -> None:
