@@ -199,7 +199,8 @@ class LaneEntry:
     """The fields of a sub-message that belong to the drain.
 
     Attributes:
-        lane, lane_key, next: its lane, the lane's key, and what follows in it (core/lanes.py).
+        lane, lane_key, next: its lane, the lane's key or the number of its block, and what follows
+            in the lane (core/lanes.py).
         failing: a record of how its attempts failed; missing until one has (policy/failures.py).
         started_at: how many calls had failed when its latest attempt started. If the attempt
             succeeds, that tells which failures came before it.

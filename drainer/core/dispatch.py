@@ -320,7 +320,7 @@ class Dispatcher:
         ledger = self.ledgers[partition]
         ledger.reach(position)
         if position >= ledger.end and self.delivered:
-            self.lanes.critical_share = CRITICAL_SHARE_READ
+            self.lanes.adjust(critical_share=CRITICAL_SHARE_READ)
 
     def finish(self, sub: SubMessage, outcome: Outcome = Outcome.DONE) -> None:
         """Finish a sub-message that was taken."""

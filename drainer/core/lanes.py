@@ -5,23 +5,23 @@ that is critical must run at once for that: one with more than about half of (al
 Among critical lanes the longest goes first. Everything else runs oldest message first, so that the
 watermark follows the work (docs/explanation/proofs.md has the proof).
 
-Two structures find the next lane in O(1), amortised. Both hold hints only, which are compared with
-the state of the lane when they are taken out:
+Two structures find the next lane in O(1), amortised:
 
-- The line has an entry for each waiting sub-message, in the order of delivery. If the lane of an
-  entry is busy when its turn comes, the line passes it. When a lane becomes ready whose head was
-  passed, it gets an entry at the front.
-- Buckets have the ready lanes by the number of sub-messages that wait in them, rounded down to a
-  power of two. Which of them are critical depends on the total, so no lane stores it.
+- The line has the ready lanes in blocks, by the age of the sub-message at the head. A block has
+  what was delivered while BLOCK sub-messages came to wait behind others. In a block, the lane that
+  is ready for the longest time goes first. A lane has one entry. If it starts before its turn, it
+  keeps the entry, which is looked at when its turn comes.
+- Buckets have the lanes in which several wait by how many, rounded to a quarter of an octave. A
+  lane may be in a bucket that is too high, and is moved when it is found there. Which buckets are
+  critical depends on the total, so no lane stores it.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from heapq import nlargest
-from itertools import chain
 from typing import Any, ClassVar, cast
 
 from drainer.message import Message, SubMessage
@@ -37,17 +37,19 @@ LOOK_AHEAD_MIN = 1_000
 # is unread, the lane may be longer than it looks.
 CRITICAL_SHARE_UNREAD = 0.5
 CRITICAL_SHARE_READ = 0.8
-# Entries of the line and of the buckets become stale when a lane starts otherwise, or grows. They
-# are all cleared together, once there may be more of them than STALE_MIN plus half of the line's
-# length plus twice the number of lanes.
-STALE_MIN = 64
+# With smaller blocks, the oldest first is more exact, and more often a new block begins.
+BLOCK = 64
+# Blocks may keep entries of sub-messages that went first. They are cleared once there are twice as
+# many blocks as after the last time, and more than this.
+BLOCKS_MIN = 64
 
 # Most lanes only ever have one sub-message. It stands for its lane by itself until a second one
-# comes. Until then, its ``lane`` is one of these.
+# comes. Until then, its ``lane`` is one of these, and its ``next`` the number of its block.
 ALONE_READY = "alone, ready"
 ALONE_RUNNING = "alone, running"
 
-UNRANKED = -1  # The rank of a lane that no bucket has.
+UNRANKED = 0  # The rank of a lane that no bucket has.
+SHORTEST = 2  # A single sub-message is never critical: either all are as short, or longer go first.
 NOT_HELD = -1
 GONE = -1  # The ``lanes_ahead`` of a sub-message that has left the line, or can't become ready.
 
@@ -62,29 +64,30 @@ class Lane:
 
     Attributes:
         waiting: the number of its sub-messages that were not started.
-        unpassed: how many entries the line has for it. If more are waiting, its head was passed. If
-            fewer are, the first of the entries are stale.
         ready: whether its head may start.
-        rank: the bucket that has an entry for it, or UNRANKED.
+        early: whether it has an entry from which it was not started, because it was critical.
+        rank: the bucket that has it, or UNRANKED.
+        limit: as many as this would have to wait for a higher bucket.
         held: while a delayed sub-message holds it up, or a parked one for ever, the number of those
             behind; else NOT_HELD.
     """
 
     __slots__ = (
-        *("head", "held", "hot", "key", "parked", "rank", "ready", "tail"),
-        *("unpassed", "waiting"),
+        *("head", "held", "hot", "key", "early", "limit", "parked", "rank", "ready"),
+        *("tail", "waiting"),
     )
 
     lane: ClassVar[None] = None  # Only an entry of the line that stands alone has another one.
 
-    def __init__(self, key: Hashable, first: SubMessage | Slot | None, unpassed: int) -> None:
+    def __init__(self, key: Hashable, first: SubMessage | Slot | None) -> None:
         self.key = key
         self.head: SubMessage | Slot | None = first
         self.tail: SubMessage | Slot | None = first
         self.waiting = 1
-        self.unpassed = unpassed
         self.ready = False
+        self.early = False
         self.rank = UNRANKED
+        self.limit = SHORTEST
         self.held = NOT_HELD
         self.hot = False
         self.parked = False  # A parked lane keeps nothing: it never gets a head.
@@ -118,16 +121,14 @@ class MultiKeyEntry:
         self.passed = False
 
 
+Entry = SubMessage | Lane | MultiKeyEntry
+
+
 class Lanes:
     """All lanes that have work, and the choice of the one that a free worker should take.
 
     ``leave`` is called with each sub-message that stays pending because its lane is parked. Lanes
     are parked from the start if the ``repr`` of their key is in ``parked``.
-
-    Attributes:
-        workers: how many lanes may run at once: the calls that are granted now, times the lanes in
-            a call.
-        critical_share: see CRITICAL_SHARE_UNREAD.
     """
 
     def __init__(
@@ -138,12 +139,20 @@ class Lanes:
         self._leave = leave
         self._parked_before = parked
         self._lanes: dict[Hashable, Lane | SubMessage] = {}
-        self.workers = 1
-        self.critical_share = CRITICAL_SHARE_UNREAD
-        self._line: deque[SubMessage | Lane | MultiKeyEntry] = deque()
-        self._buckets: list[deque[Lane]] = []
-        self._filled = 0  # Bit r is set when bucket r may hold a lane.
-        self._stale = 0  # An upper bound of the number of stale entries.
+        self._blocks: defaultdict[int, deque[Entry]] = defaultdict(deque)
+        self._current = self._newest = 0  # Numbers of blocks: the first one, and the last.
+        self._line = self._blocks[0]  # The current block.
+        self._room = BLOCK
+        self._blocks_most = BLOCKS_MIN
+        self._buckets: list[dict[Lane, None]] = []
+        self._filled = 0  # Bit r is set when bucket r has a lane.
+        self.workers, self.critical_share = 1, CRITICAL_SHARE_UNREAD
+        # A lane is critical if what waits in it, times this, is more than all waiting work.
+        self._weight = 0.0
+        self._top = UNRANKED  # The highest bucket that has a lane.
+        self._longest = SHORTEST  # At least this many waited in the lanes of the highest bucket.
+        self._critical_below = 0.0  # If less work waits, lanes of the highest bucket are critical.
+        self._weigh()
         # How many wait behind others, in lanes that are not held up. They and those that are ready
         # are all waiting work.
         self._behind = 0
@@ -167,12 +176,17 @@ class Lanes:
         """The keys of the lanes that have something waiting or running, or are parked."""
         return self._lanes.keys()
 
+    def adjust(self, workers: int | None = None, critical_share: float | None = None) -> None:
+        """Change the number of workers, or the share from which a lane is critical."""
+        self.workers = workers or self.workers
+        self.critical_share = critical_share or self.critical_share
+        self._weigh()
+
     def push(self, sub: SubMessage, key: Hashable) -> None:
         """Put a sub-message at the end of the lane of ``key``.
 
         Raises TypeError when the key is not hashable, in which case nothing has changed.
         """
-        sub.next = None
         lane = self._lanes.get(key)
         if lane is None:
             if self._parked_before and repr(key) in self._parked_before:
@@ -180,36 +194,64 @@ class Lanes:
                 self._leave(sub)
                 return
             self._lanes[key] = sub
+            sub.next = self._newest
             sub.lane = ALONE_READY
             sub.lane_key = key
-            self._line.append(sub)
+            self._blocks[self._newest].append(sub)
             self.ready += 1
             return
         if isinstance(lane, SubMessage):
             lane = self._widen(lane)
         sub.lane = lane
+        sub.next = None
         self._append(lane, sub)
         if lane.held == NOT_HELD:
             self._behind += 1
+            self._room -= 1
+            if self._room <= 0:
+                self._begin_block()
         else:
             lane.held += 1
 
     def push_each(self, subs: Sequence[SubMessage]) -> None:
         """Push many sub-messages, each into the lane of its own sub-key."""
-        lanes, line = self._lanes, self._line
-        started = 0
+        lanes, number = self._lanes, self._newest
+        line = self._blocks[number]
+        started = behind = 0
         for sub in subs:
             key = sub.key
-            if key in lanes or self._parked_before:
+            lane = lanes.get(key)
+            if lane is None and not self._parked_before:
+                started += 1
+                lanes[key] = sub
+                sub.next = number
+                sub.lane = ALONE_READY
+                sub.lane_key = key
+                line.append(sub)
+            elif type(lane) is Lane and lane.held == NOT_HELD:
+                behind += 1
+                sub.next = None
+                sub.lane = lane
+                sub.lane_key = number
+                tail: Any = lane.tail
+                if tail is None:
+                    lane.head = sub
+                else:
+                    tail.next = sub
+                lane.tail = sub
+                waiting = lane.waiting = lane.waiting + 1
+                if waiting >= lane.limit:
+                    self._grown(lane)
+            else:
                 self.push(sub, key)
-                continue
-            started += 1
-            lanes[key] = sub
-            sub.next = None
-            sub.lane = ALONE_READY
-            sub.lane_key = key
-            line.append(sub)
+                number = self._newest  # The call may have begun a block.
+                line = self._blocks[number]
         self.ready += started
+        if behind:
+            self._behind += behind
+            self._room -= started + behind
+            if self._room <= 0:
+                self._begin_block()
 
     def push_to_all(self, sub: SubMessage, keys: Iterable[Hashable]) -> None:
         """Give a sub-message a place in several lanes. It runs when it heads all of them."""
@@ -221,7 +263,7 @@ class Lanes:
             if lane is None and self._parked_before and repr(key) in self._parked_before:
                 lane = self._park(key)
             if lane is None:
-                lane = self._lanes[key] = Lane(key, slot, 0)
+                lane = self._lanes[key] = Lane(key, slot)
                 entry.lanes.append(lane)
                 self._pass_slot(lane, slot)
                 continue
@@ -231,7 +273,7 @@ class Lanes:
             self._append(lane, slot)
             if lane.parked:
                 entry.lanes_ahead = GONE
-        self._line.append(entry)
+        self._blocks[self._newest].append(entry)
         if entry.lanes_ahead > 0:
             self._behind += 1
         elif not entry.lanes_ahead:
@@ -257,27 +299,40 @@ class Lanes:
             self.ready -= 1
             self.running += 1
             return self._urgent.popleft()
-        filled = self._filled
-        if filled and (1 << filled.bit_length()) * self.workers > self.critical_share * (
-            self.ready + self._behind
-        ):
-            lane = self._pop_critical()
-            if lane is not None:
-                return self._start_ready(lane)
+        if self.ready + self._behind < self._critical_below:
+            critical = self._start_critical()
+            if critical is not None:
+                return critical
         line = self._line
-        while line:
-            entry = line.popleft()
-            if entry.lane is ALONE_READY:
+        while line or (self._current < self._newest and (line := self._next_block())):
+            entry: Any = line.popleft()
+            lane = entry.lane
+            if lane is ALONE_READY:
                 entry.lane = ALONE_RUNNING
                 self.ready -= 1
                 self.running += 1
-                return entry
+                alone: SubMessage = entry
+                return alone
             if type(entry) is Lane:
-                unpassed = entry.unpassed = entry.unpassed - 1
-                if entry.ready and entry.waiting > unpassed:
-                    return self._start_ready(entry)
-            elif (sub := self._start_entry(entry)) is not None:
-                return sub
+                lane = entry
+                if (lane.early and self._has_later_entry(lane)) or not lane.ready:
+                    continue
+            elif type(entry) is MultiKeyEntry:
+                if entry.lanes_ahead:
+                    entry.passed = True
+                    continue
+                entry.lanes_ahead = GONE
+                self.ready -= 1
+                self.running += 1
+                return entry.sub
+            elif type(lane) is Lane and lane.ready and lane.head is entry:
+                lane.early = True  # The lane has an entry of its own behind this one.
+            else:
+                continue
+            lane.ready = False
+            self.ready -= 1
+            self.running += 1
+            return self._start(lane)
         return None
 
     def finish(self, sub: SubMessage) -> None:
@@ -307,12 +362,13 @@ class Lanes:
             if head is None:
                 self._remove(lane)
             elif (
-                lane.waiting.bit_length() >= self._filled.bit_length()
+                lane.waiting >= self._longest
+                and lane.waiting * self._weight > self.ready + self._behind
                 and not self._urgent
-                and lane.waiting > self._most_uncritical
                 and type(head) is not Slot
             ):
-                return self._start_behind(lane)
+                self._behind -= 1
+                return self._start(lane)
             else:
                 self._advance(lane)
             self.running -= 1
@@ -345,7 +401,8 @@ class Lanes:
         There must be one (see ``next_in_lane``). The lane goes on when ``sub`` finishes, so
         ``sub`` must be finished last.
         """
-        follower = self._start_behind(sub.lane)
+        self._behind -= 1
+        follower = self._start(sub.lane)
         follower.lane = None
         self.running += 1
         return follower
@@ -364,6 +421,8 @@ class Lanes:
             if lane.tail is None:
                 lane.tail = follower
         lane.waiting += len(followers)
+        if lane.waiting >= lane.limit:
+            self._grown(lane)
         self._behind += len(followers)
         self.running -= len(followers)
 
@@ -454,53 +513,18 @@ class Lanes:
                     found[key] = 0
         return max(found.items(), key=lambda each: each[1], default=None)
 
-    @property
-    def _most_uncritical(self) -> float:
-        # A lane in which more than this number wait is critical. One of a single sub-message never
-        # has to be: either all are as short, or longer ones go first.
-        most = (self.ready + self._behind) * self.critical_share / self.workers
-        return most if most > 1 else 1
-
-    def _pop_critical(self) -> Lane | None:
-        # Take the longest lane out of its bucket if it is critical.
-        most = self._most_uncritical
-        while self._filled and 1 << self._filled.bit_length() > most:
-            rank = self._filled.bit_length() - 1
-            bucket = self._buckets[rank]
-            while bucket:
-                lane = bucket.popleft()
-                if lane.rank != rank:
-                    continue
-                if lane.ready and lane.waiting <= most:
-                    bucket.append(lane)  # The next look is at another lane of the bucket.
-                    return None
-                lane.rank = UNRANKED
-                if lane.ready:
-                    self._note_stale()  # The line has an entry for its head, too.
-                    return lane
-            self._filled ^= 1 << rank
-        return None
-
-    def _start_entry(self, entry: SubMessage | MultiKeyEntry) -> SubMessage | None:
-        """Start the sub-message of an entry of the line, or pass it if its lane is busy."""
-        if type(entry) is MultiKeyEntry:
-            if entry.lanes_ahead:
-                entry.passed = True
-                return None
-            entry.lanes_ahead = GONE
-            self.ready -= 1
-            self.running += 1
-            return entry.sub
-        lane = _lane_of(entry)
-        lane.unpassed -= 1
-        if lane.ready and lane.waiting > lane.unpassed:
-            return self._start_ready(lane)
-        return None
+    def _begin_block(self) -> None:
+        self._room = BLOCK
+        if len(self._blocks) > self._blocks_most:
+            self._clear_blocks()
+        if self._newest > self._current and not self._blocks[self._newest]:
+            del self._blocks[self._newest]
+        self._newest += 1
 
     def _park(self, key: Hashable) -> Lane:
         lane = self._lanes.get(key)
         if type(lane) is not Lane:
-            lane = self._lanes[key] = Lane(key, None, 0)
+            lane = self._lanes[key] = Lane(key, None)
         self.parked += 1
         self._empty += 1
         node: Any = lane.head
@@ -508,6 +532,8 @@ class Lanes:
         lane.waiting = 0
         lane.held = 0
         lane.parked = True
+        if lane.rank != UNRANKED:
+            self._unrank(lane)
         while node is not None:
             behind, node.next = node.next, None
             if type(node) is not Slot:
@@ -522,15 +548,17 @@ class Lanes:
 
     def _widen(self, sub: SubMessage) -> Lane:
         # Make a queue for a sub-message that stood for its lane by itself.
-        key = sub.lane_key
-        is_ready = sub.lane is ALONE_READY
-        lane = self._lanes[key] = Lane(key, sub, unpassed=int(is_ready))
-        lane.ready = is_ready
-        if not is_ready:
+        lane = self._lanes[sub.lane_key] = Lane(sub.lane_key, sub)
+        if sub.lane is ALONE_READY:
+            lane.ready = True
+            number: Any = sub.next
+            sub.lane_key = number
+            self._blocks[number].append(lane)
+        else:
             lane.head = lane.tail = None
             lane.waiting = 0
         sub.lane = lane
-        sub.lane_key = lane  # The line has an entry for it, whatever becomes of ``sub.lane``.
+        sub.next = None
         return lane
 
     def _append(self, lane: Lane, node: SubMessage | Slot) -> None:
@@ -538,85 +566,102 @@ class Lanes:
             if type(node) is not Slot:
                 self._leave(cast(SubMessage, node))
             return
-        lane.unpassed += 1
-        self._line.append(lane)
+        if type(node) is not Slot:
+            cast(SubMessage, node).lane_key = self._newest
         tail: Any = lane.tail
         lane.tail = node
         if tail is None:
             lane.head = node
-            lane.waiting = 1
-            return
-        tail.next = node
-        waiting = lane.waiting = lane.waiting + 1
-        if not waiting & (waiting - 1):
-            self._grown(lane, waiting)
+        else:
+            tail.next = node
+        lane.waiting += 1
+        if lane.waiting >= lane.limit:
+            self._grown(lane)
 
-    def _grown(self, lane: Lane, waiting: int) -> None:
-        if waiting >= HOT_WAITING and not lane.hot:
+    def _grown(self, lane: Lane) -> None:
+        if lane.waiting >= HOT_WAITING and not lane.hot:
             lane.hot = True
             self._hot[lane] = None
-        if lane.ready:
-            self._rank(lane)
-
-    def _rank(self, lane: Lane) -> None:
-        rank = lane.waiting.bit_length() - 1
-        if rank == lane.rank:
-            return
         if lane.rank != UNRANKED:
-            self._note_stale()
-        lane.rank = rank
+            self._unrank(lane)
+        # This bucket is too high, so that a lane that grows is moved seldom.
+        self._rank(lane, 2 * lane.waiting - 1)
+
+    def _rank(self, lane: Lane, waiting: int) -> None:
+        # Put a lane that no bucket has into the bucket of so many that wait.
+        if waiting < SHORTEST:
+            lane.limit = SHORTEST
+            return
+        rank = lane.rank = _rank_of(waiting)
+        lane.limit = _least_in(rank + 1)
         while rank >= len(self._buckets):
-            self._buckets.append(deque())
-        self._buckets[rank].append(lane)
+            self._buckets.append({})
+        self._buckets[rank][lane] = None
         self._filled |= 1 << rank
+        if rank > self._top:
+            self._weigh()
 
-    def _note_stale(self) -> None:
-        stale = self._stale = self._stale + 1
-        if stale > STALE_MIN + len(self._line) // 2 + 2 * len(self._lanes):
-            self._clear_stale()
+    def _unrank(self, lane: Lane) -> None:
+        rank = lane.rank
+        bucket = self._buckets[rank]
+        del bucket[lane]
+        lane.rank = UNRANKED
+        if not bucket:
+            self._filled ^= 1 << rank
+            if rank == self._top:
+                self._weigh()
 
-    def _clear_stale(self) -> None:
-        # Some entries might never be reached. Without this, there would be one for each
-        # sub-message of the backlog.
-        self._stale = 0
-        live = list(filter(self._is_live, self._line))
-        self._line.clear()
-        self._line.extend(live)
-        ranked = dict.fromkeys(chain.from_iterable(self._buckets))
-        for bucket in self._buckets:
-            bucket.clear()
-        for lane in ranked:
-            lane.rank = UNRANKED
+    def _weigh(self) -> None:
+        # Find which buckets are critical anew.
+        self._weight = self.workers / self.critical_share
+        self._top = rank = max(UNRANKED, self._filled.bit_length() - 1)
+        self._longest = max(SHORTEST, _least_in(rank))
+        self._critical_below = (_least_in(rank + 1) - 1) * self._weight
+
+    def _start_critical(self) -> SubMessage | None:
+        # Start the longest lane if it is critical.
+        while self._filled and self.ready + self._behind < self._critical_below:
+            longest = self._longest
+            lane = next(iter(self._buckets[self._top]))
+            self._unrank(lane)
             if lane.ready:
-                self._rank(lane)
+                if lane.waiting >= longest:
+                    lane.early = True
+                    lane.ready = False
+                    self.ready -= 1
+                    self.running += 1
+                    return self._start(lane)
+                self._rank(lane, lane.waiting)
+        return None
 
-    def _is_live(self, entry: SubMessage | Lane | MultiKeyEntry) -> bool:
-        """Return whether to keep an entry of the line. Its lane no longer counts it if not."""
-        if type(entry) is MultiKeyEntry:
-            return entry.lanes_ahead >= 0
-        if entry.lane is ALONE_READY:
-            return True
-        lane = _lane_of(entry)
-        stale = lane.unpassed > lane.waiting
-        lane.unpassed -= stale
-        return not stale
+    def _has_later_entry(self, lane: Lane) -> bool:
+        # Take back the entry of a lane that started early. If it is ready again, and the block of
+        # its head comes later, it gets an entry there.
+        lane.early = False
+        head: Any = lane.head
+        later: bool = lane.ready and head.lane_key > self._current
+        if later:
+            self._blocks[head.lane_key].append(lane)
+        return later
 
-    def _start_ready(self, lane: Lane) -> SubMessage:
-        lane.ready = False
-        self.ready -= 1
-        self.running += 1
-        return self._start(lane)
+    def _next_block(self) -> deque[Entry]:
+        # Go on to the next block that has an entry, or to the newest.
+        while not self._line and self._current < self._newest:
+            self._blocks.pop(self._current, None)
+            self._current += 1
+            self._line = self._blocks[self._current]
+        return self._line
 
-    def _start_behind(self, lane: Lane) -> SubMessage:
-        # Start the head of a lane that was not ready, because it is the turn of its lane.
-        self._behind -= 1
-        if lane.waiting <= lane.unpassed:  # The line has an entry for the head.
-            if self._line[0] is lane:
-                self._line.popleft()
-                lane.unpassed -= 1
-            else:
-                self._note_stale()
-        return self._start(lane)
+    def _clear_blocks(self) -> None:
+        # While critical lanes go first, blocks might never be reached. Without this, there would be
+        # some for the whole backlog.
+        for number, block in list(self._blocks.items()):
+            live = [entry for entry in block if _is_live(entry)]
+            block.clear()
+            block.extend(live)
+            if not live and block is not self._line:
+                del self._blocks[number]
+        self._blocks_most = max(BLOCKS_MIN, 2 * len(self._blocks))
 
     def _start(self, lane: Lane) -> SubMessage:
         sub: Any = lane.head
@@ -630,7 +675,7 @@ class Lanes:
         return started
 
     def _advance(self, lane: Lane) -> None:
-        head = lane.head
+        head: Any = lane.head
         if head is None:
             self._remove(lane)
         elif type(head) is Slot:
@@ -639,20 +684,25 @@ class Lanes:
             if not entry.lanes_ahead:
                 self._behind -= 1
                 self.ready += 1
-                most = self._most_uncritical
+                most = max(1, (self.ready + self._behind) / self._weight)
                 if entry.passed or any(each.waiting >= most for each in entry.lanes):
                     self._urgent.append(entry.sub)
                     entry.lanes_ahead = GONE
-                    self._note_stale()
         else:
             lane.ready = True
             self.ready += 1
             self._behind -= 1
-            if lane.waiting > lane.unpassed:
-                lane.unpassed += 1
-                self._line.appendleft(lane)
-            if lane.waiting > 1 and lane.waiting.bit_length() != lane.rank + 1:
-                self._rank(lane)
+            if lane.rank == UNRANKED:
+                if lane.waiting >= SHORTEST:
+                    self._rank(lane, lane.waiting)
+                else:
+                    lane.limit = SHORTEST
+            if not lane.early:
+                number = head.lane_key
+                if number < self._current:
+                    self._line.appendleft(lane)  # What is older goes first.
+                else:
+                    self._blocks[number].append(lane)
 
     def _pass_slot(self, lane: Lane, slot: Slot) -> None:
         # The sub-message of a slot now heads the lane, and holds its place in front of the queue.
@@ -664,6 +714,8 @@ class Lanes:
 
     def _remove(self, lane: Lane) -> None:
         del self._lanes[lane.key]
+        if lane.rank != UNRANKED:
+            self._unrank(lane)
         if lane.hot:
             del self._hot[lane]
 
@@ -693,6 +745,24 @@ def _lanes_of(sub: SubMessage) -> Sequence[Lane]:
     return () if lane is None else cast(MultiKeyEntry, lane).lanes
 
 
-def _lane_of(entry: Any) -> Lane:
-    # An entry that once stood for its lane by itself has the lane in place of the key.
-    return cast(Lane, entry if type(entry) is Lane else entry.lane_key)
+def _is_live(entry: Entry) -> bool:
+    """Return whether to keep an entry of the line. Its lane has none then."""
+    if type(entry) is MultiKeyEntry:
+        return entry.lanes_ahead >= 0
+    if type(entry) is Lane:
+        entry.early = entry.early and entry.ready
+        return entry.ready
+    lane: Any = entry.lane
+    return lane is ALONE_READY or (type(lane) is Lane and lane.ready and lane.head is entry)
+
+
+def _rank_of(waiting: int) -> int:
+    """Return the bucket of a lane: one for each number below 8, then four for each octave."""
+    shift = max(0, waiting.bit_length() - 3)
+    return (shift << 2) + (waiting >> shift)
+
+
+def _least_in(rank: int) -> int:
+    """Return the least number that waits in a lane of a bucket."""
+    shift = max(0, (rank >> 2) - 1)
+    return (rank - (shift << 2)) << shift

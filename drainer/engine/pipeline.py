@@ -297,7 +297,8 @@ class Pipeline:
         """Set how many calls may be made at once from now on, which is at least one."""
         batching = self._handler.batching
         self._meter.concurrency = most
-        lanes = self.dispatcher.lanes.workers = most * (batching.lanes if batching else 1)
+        lanes = most * (batching.lanes if batching else 1)
+        self.dispatcher.lanes.adjust(workers=lanes)
         self._pump.ready_lanes = look_ahead(lanes)
         self._workers.limit(most)
         self._pump.poke()

@@ -35,7 +35,8 @@ def play(
     """Play a drain with so many calls at once. The processor time of drainer itself is left out."""
     dispatcher = Dispatcher({}, order)
     source: Any = dispatcher if batching is None else Batcher(dispatcher, batching)
-    lanes = dispatcher.lanes.workers = concurrency * (batching.lanes if batching else 1)
+    lanes = concurrency * (batching.lanes if batching else 1)
+    dispatcher.lanes.adjust(workers=lanes)
     ready_most = look_ahead(lanes)
     # The ties are needed because sub-messages themselves have no order.
     unread, ties = iter(messages), count()

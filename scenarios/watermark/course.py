@@ -118,7 +118,7 @@ async def _play(
     chance: Random,
 ) -> Course:
     dispatcher, reading = dispatch.Dispatcher({0: Ledger(0, len(backlog))}), Reading(backlog)
-    dispatcher.lanes.workers = concurrency
+    dispatcher.lanes.adjust(workers=concurrency)
     now_s, events = 0.0, Events()
     pump = Pump(
         reading.next_batch,

@@ -23,7 +23,7 @@ class LongestFirst(Lanes):
         self._busy: set[Hashable] = set()
         self._by_length: list[deque[Hashable]] = [deque() for _ in range(40)]
         self._rank_of: dict[Hashable, int] = {}  # Of the lanes that are ready.
-        self._longest = 0  # No bucket above this has a lane.
+        self._highest = 0  # No bucket above this has a lane.
 
     def push(self, sub: SubMessage, key: Hashable) -> None:
         queue = self._queues.setdefault(key, deque())
@@ -37,8 +37,8 @@ class LongestFirst(Lanes):
             self.push(sub, sub.key)
 
     def take(self) -> SubMessage | None:
-        while self._longest >= 0:
-            rank, bucket = self._longest, self._by_length[self._longest]
+        while self._highest >= 0:
+            rank, bucket = self._highest, self._by_length[self._highest]
             while bucket:
                 key = bucket.popleft()
                 if self._rank_of.get(key) == rank:
@@ -47,8 +47,8 @@ class LongestFirst(Lanes):
                     self.running += 1
                     self._busy.add(key)
                     return self._queues[key].popleft()
-            self._longest -= 1
-        self._longest = 0
+            self._highest -= 1
+        self._highest = 0
         return None
 
     def finish(self, sub: SubMessage) -> None:
@@ -62,7 +62,7 @@ class LongestFirst(Lanes):
 
     def finish_and_take(self, sub: SubMessage) -> SubMessage | None:
         queue = self._queues[sub.key]
-        if queue and len(queue).bit_length() - 1 >= self._longest:
+        if queue and len(queue).bit_length() - 1 >= self._highest:
             return queue.popleft()
         self.finish(sub)
         return self.take()
@@ -72,4 +72,4 @@ class LongestFirst(Lanes):
         if self._rank_of.get(key) != rank:
             self._rank_of[key] = rank
             self._by_length[rank].append(key)
-            self._longest = max(self._longest, rank)
+            self._highest = max(self._highest, rank)

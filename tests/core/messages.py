@@ -61,10 +61,15 @@ def take_all(dispatcher: Dispatcher) -> dict[str, SubMessage]:
 
 
 def entries_in(owner: object) -> int:
-    """Entries of the lists and queues of an object, each of a list of those counted by itself."""
-    own = [each for each in vars(owner).values() if isinstance(each, list | deque)]
-    nested = [inner for each in own for inner in each if isinstance(inner, deque)]
-    return sum(map(len, own)) + sum(map(len, nested))
+    """Entries of the lists and queues of an object, and of those that lists and mappings hold."""
+    entries = 0
+    for each in vars(owner).values():
+        inner = each.values() if isinstance(each, dict) else each
+        if isinstance(each, list | deque):
+            entries += len(each)
+        if isinstance(each, list | deque | dict):
+            entries += sum(len(one) for one in inner if isinstance(one, deque | dict))
+    return entries
 
 
 def written_and_read(progress: Progress) -> Progress:

@@ -687,7 +687,8 @@ def test_the_laws_hold_under_any_order_of_events_and_crashes(
 ) -> None:
     # Small, so that examples of a few messages come to purge and to clear.
     monkeypatch.setattr(ledger_module, "PURGE_MIN", 1)
-    monkeypatch.setattr(lanes_module, "STALE_MIN", 1)
+    monkeypatch.setattr(lanes_module, "BLOCK", 1)
+    monkeypatch.setattr(lanes_module, "BLOCKS_MIN", 1)
     for seed in seeds:
         try:
             Play(Random(seed)).run(60)

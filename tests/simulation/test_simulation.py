@@ -113,7 +113,8 @@ def test_what_a_seed_has_found_does_not_come_again(seed: int) -> None:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set low bounds, so that a few messages come to purge and to clear."""
     monkeypatch.setattr(ledger, "PURGE_MIN", 1)
-    monkeypatch.setattr(lanes, "STALE_MIN", 1)
+    monkeypatch.setattr(lanes, "BLOCK", 1)
+    monkeypatch.setattr(lanes, "BLOCKS_MIN", 1)
 
 
 def check_laws(seeds: range, sees: float) -> None:
