@@ -206,10 +206,7 @@ class Lanes:
         sub.next = None
         self._append(lane, sub)
         if lane.held == NOT_HELD:
-            self._behind += 1
-            self._room -= 1
-            if self._room <= 0:
-                self._begin_block()
+            self._note_behind()
         else:
             lane.held += 1
 
@@ -275,7 +272,7 @@ class Lanes:
                 entry.lanes_ahead = GONE
         self._blocks[self._newest].append(entry)
         if entry.lanes_ahead > 0:
-            self._behind += 1
+            self._note_behind()
         elif not entry.lanes_ahead:
             self.ready += 1
 
@@ -513,6 +510,12 @@ class Lanes:
                     found[key] = 0
         return max(found.items(), key=lambda each: each[1], default=None)
 
+    def _note_behind(self) -> None:
+        self._behind += 1
+        self._room -= 1
+        if self._room <= 0:
+            self._begin_block()
+
     def _begin_block(self) -> None:
         self._room = BLOCK
         if len(self._blocks) > self._blocks_most:
@@ -586,6 +589,8 @@ class Lanes:
             self._unrank(lane)
         # This bucket is too high, so that a lane that grows is moved seldom.
         self._rank(lane, 2 * lane.waiting - 1)
+        if lane.waiting < HOT_WAITING < lane.limit:
+            lane.limit = HOT_WAITING
 
     def _rank(self, lane: Lane, waiting: int) -> None:
         # Put a lane that no bucket has into the bucket of so many that wait.

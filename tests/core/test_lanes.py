@@ -22,6 +22,7 @@ from hypothesis.stateful import (
 
 from drainer.core import lanes as lanes_module
 from drainer.core.lanes import (
+    BLOCK,
     BLOCKS_MIN,
     CRITICAL_SHARE_READ,
     CRITICAL_SHARE_UNREAD,
@@ -152,6 +153,32 @@ def test_lanes_that_have_grown_leave_few_stale_entries_behind() -> None:
     push_each(lanes, *[f"{n}" for n in range(100)] * 64)
 
     assert entries_in(lanes) <= 6 * 100
+
+
+def test_a_lane_that_was_shorter_again_is_hot_from_the_same_length_on() -> None:
+    lanes = Lanes()
+    push_each(lanes, *"a" * 60)
+    for _ in range(21):
+        sub = lanes.take()
+        assert sub is not None
+        lanes.finish(sub)
+    push_each(lanes, *"a" * (HOT_WAITING - 39))
+
+    assert lanes.hottest(1) == [("a", HOT_WAITING)]
+
+
+def test_several_keys_that_go_first_leave_few_stale_entries_behind() -> None:
+    lanes = Lanes()
+    push_each(lanes, "hot")
+    sub = lanes.take()
+    for number in range(20_000):
+        keys = ("hot", f"{number}")
+        lanes.push_to_all(SubMessage(keys=keys), keys)
+        if number > 9:
+            assert sub is not None
+            sub = lanes.finish_and_take(sub)
+
+    assert entries_in(lanes) <= 2 * BLOCKS_MIN * BLOCK
 
 
 def test_a_critical_lane_leaves_few_stale_entries_behind_old_ones_that_wait() -> None:
