@@ -324,7 +324,8 @@ def test_a_task_of_the_handler_that_exits_or_stops_the_loop_halts_and_is_saved(
     assert summary.conserved
     assert handler.closed == 1
     assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
-    assert (rehearsal.group.committed[0] or 0) <= 50
+    most = 51 if error is None else 50  # The call that stops the loop returns nonetheless.
+    assert (rehearsal.group.committed[0] or 0) <= most
     rehearsal.resumes_exactly(handler)
 
 
