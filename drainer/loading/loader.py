@@ -212,16 +212,10 @@ class LoadedHandler:
         look = getattr(self.target, "look_at_target", None)
         return ([], []) if look is None else look(partitions_of)
 
-    def may_lack_open(self, error: BaseException | None) -> bool:
-        """Return whether an error may come from ``open`` not having been called yet.
-
-        That is so if the handler has an ``open``, and the error is about something missing in the
-        handler itself, or about None.
-        """
-        if _own(self.target, "open") is None:
-            return False
-        own = getattr(error, "obj", error) in (self.target, type(self.target))
-        return own or isinstance(error, NameError) or "NoneType" in str(error)
+    @property
+    def has_open(self) -> bool:
+        """Whether the handler has an ``open``, on which its ``split`` may depend."""
+        return _own(self.target, "open") is not None
 
     def fresh(self, payloads: PayloadSettings | None = None) -> LoadedHandler:
         """Make another handler of the same source.

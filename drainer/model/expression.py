@@ -50,13 +50,16 @@ class Expression:
     """A parsed expression.
 
     ``names`` are the names that it uses, including functions and variables. With ``gives_truth``,
-    its value must be true or false. Raises BadExpression.
+    its value must be true or false. With ``absent_is_null``, a field that an object does not have
+    is null, and so are the fields of null. Raises BadExpression.
     """
 
-    def __init__(self, text: str, *, gives_truth: bool = True) -> None:
+    def __init__(
+        self, text: str, *, gives_truth: bool = True, absent_is_null: bool = False
+    ) -> None:
         if not text.strip():
             raise BadExpression("the expression is empty", hint=EXAMPLE)
-        context = _DataContext()
+        context = _DataContext(absent_is_null)
         rule = _parse(text, context)
         self.names = frozenset(context.symbols)
         tree = rule.statement.expression
@@ -106,7 +109,8 @@ def _why_undecided(error: BaseException) -> str:
 class _DataContext(Context):  # type: ignore[misc, unused-ignore]
     """Finds names in ``Facts`` and fields in a ``View``, and nowhere else."""
 
-    def __init__(self) -> None:
+    def __init__(self, absent_is_null: bool) -> None:
+        self._absent_is_null = absent_is_null
         super().__init__(
             resolver=lambda facts, name: facts[name],
             type_resolver=_type_of,
@@ -126,6 +130,10 @@ class _DataContext(Context):  # type: ignore[misc, unused-ignore]
         raise errors.SymbolResolutionError(name, thing=thing)
 
     def resolve_attribute(self, thing: Any, object_: Any, name: str) -> Any:
+        if self._absent_is_null and (
+            object_ is None or (isinstance(object_, View) and name not in object_)
+        ):
+            return None
         if isinstance(object_, View):
             # A field may have any name, such as `length`. It takes precedence over the attributes
             # that the language has.

@@ -26,7 +26,9 @@ from drainer.model.order import keys_of
 from drainer.model.plan import OffsetPlan
 from drainer.model.predicate import Predicate
 from drainer.model.sub_messages import identify
+from drainer.model.terms import Unkeyed
 from drainer.policy.redrive import LeftAlone
+from drainer.split.keys import Key
 from drainer.split.splitting import split_up
 from drainer.text.escape import shorten
 from drainer.text.mask import masking, short_key
@@ -68,8 +70,9 @@ def sampled(cluster: Cluster, plan: OffsetPlan) -> list[Message]:
 def look(handler: LoadedHandler, plan: OffsetPlan, messages: Callable[[], list[Message]]) -> Look:
     """Split some messages, and try the expressions of the drain on what comes out.
 
-    Raises Refused if ``split`` rejects all of these messages. That is only a warning if the reason
-    may be that ``open`` was not called, or if a setting says what to do with such messages.
+    Raises Refused if ``split`` rejects all of these messages, or if none of what comes out has a
+    key of ``--key``. That is only a warning if the reason may be that ``open`` was not called, or
+    if a setting says what to do with such messages.
     """
     if plan.terms.redrive is not None or plan.account.complete:
         return NOTHING_SEEN
@@ -100,15 +103,17 @@ def look(handler: LoadedHandler, plan: OffsetPlan, messages: Callable[[], list[M
     if not tried:
         return ("none: drainer read no message of the backlog",), (), False
     warnings, many = [*_of_expressions(plan, subs)], counted(tried, "message")
-    if rejected and right:
-        _, first = rejected[0]
-        warnings.append(f"split rejects {len(rejected):,} of {many} that drainer tried; {first}")
-    elif rejected:
-        warnings.append(_ensure_meant(handler, plan, many, *rejected[0]))
-    elif unlikely := _unlikely(plan, subs, many):
-        warnings.append(unlikely)
-        return tuple(examples[:EXAMPLES]), tuple(warnings), True
-    return tuple(examples[:EXAMPLES]), tuple(warnings), False
+    # Tombstones say nothing about a split that works for them, unless there is little else.
+    if rejected and not right and 2 * len(rejected) >= tried:
+        many = counted(len(rejected), "message")
+        unlikely = [_ensure_meant(handler, plan, many, *rejected[0])]
+    else:
+        if rejected:
+            _, first = rejected[0]
+            some = f"{len(rejected):,} of {many}"
+            warnings.append(f"split rejects {some} that drainer tried; {first}")
+        unlikely = [*_unlikely(plan, subs, many)]
+    return tuple(examples[:EXAMPLES]), (*warnings, *unlikely), bool(unlikely)
 
 
 def _ensure_meant(
@@ -117,7 +122,7 @@ def _ensure_meant(
     """Return a warning that all messages are rejected. Raises Refused if that is not meant."""
     path = plan.terms.payloads.split
     text = f"{'split' if path is None else f'--split {path}'} takes none of {many} apart; {error}"
-    if handler.may_lack_open(error.__cause__):
+    if path is None and handler.has_open:
         return f"{text}. drainer has not called open() yet, which may be why"
     if plan.terms.failures.on_split_failure is not None:
         return text
@@ -128,16 +133,24 @@ def _ensure_meant(
     raise Refused(text, hint=f"{hint}{has}. {_ON_PURPOSE}")
 
 
-def _unlikely(plan: OffsetPlan, subs: Sequence[SubMessage], many: str) -> str | None:
-    """Return what is hardly meant about the sub-messages of some messages; None if all is well."""
+def _unlikely(plan: OffsetPlan, subs: Sequence[SubMessage], many: str) -> Iterator[str]:
+    """Yield what is hardly meant about the sub-messages of some messages.
+
+    Raises Refused if none of them has a key: they would be handled in any order.
+    """
     if not subs:
-        return f"split makes nothing of {many}: they are done without a call"
-    keys = plan.terms.payloads.keys
-    laned = [sub for sub in subs if not isinstance(sub, Barrier)]
-    if not keys or not laned or any({*keys_of(sub)} != {None} for sub in laned):
-        return None
+        yield f"split makes nothing of {many}: they are done without a call"
+    payloads = plan.terms.payloads
+    laned = [sub for sub in subs if not isinstance(sub, Barrier) and sub.content is not None]
     tried = counted(len(laned), "sub-message")
-    return f"none of {tried} has the key {', '.join(keys)}{_meant(' '.join(keys), laned[0])}"
+    absent = [text for text in payloads.keys if laned and not any(map(Key(text).is_in, laned))]
+    for text in absent:
+        yield f"none of {tried} has the key {text}{_meant(text, laned[0])}"
+    if absent == [*payloads.keys] != [] and payloads.unkeyed is Unkeyed.OWN_LANE:
+        raise Refused(
+            f"none of {tried} has the key {', '.join(absent)}{_meant(' '.join(absent), laned[0])}",
+            hint="Correct --key. To keep the order of what has no key, add --unkeyed one-lane.",
+        )
 
 
 def _of_expressions(plan: OffsetPlan, subs: Sequence[SubMessage]) -> Iterator[str]:
@@ -145,17 +158,23 @@ def _of_expressions(plan: OffsetPlan, subs: Sequence[SubMessage]) -> Iterator[st
     classes, failures = plan.account.classes, plan.terms.failures
     first = "--only" if classes.only else "--first"
     expressions = [*((first, each.where) for each in classes.each), *failures.expressions]
+    barrier = plan.terms.payloads.barrier
+    if barrier is not None and not any(isinstance(sub, Barrier) for sub in subs):
+        expressions.append(("--barrier", barrier))
     for option, text in expressions if subs else ():
-        predicate, why = Predicate(text), ""
+        predicate, why = Predicate(text), list[str]()
         for sub in subs:
             try:
                 if predicate.matches(sub):
                     break
             except Undecided as reason:
-                why = f": {reason}{_meant(text, sub)}"
+                why.append(f": {reason}{_meant(text, sub)}")
         else:
+            if option == "--barrier" and len(why) < len(subs):
+                continue  # Few messages are barriers, and these may have none.
             tried = counted(len(subs), "sub-message")
-            yield f"{option} {shorten(text, WIDTH)} matches none of {tried} that drainer tried{why}"
+            wanted = f"{option} {shorten(text, WIDTH)}"
+            yield f"{wanted} matches none of {tried} that drainer tried{''.join(why[-1:])}"
 
 
 def _meant(text: str, sub: SubMessage) -> str:

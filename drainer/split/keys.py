@@ -46,8 +46,8 @@ class KeyFinder:
                 hint="Give one --key, and no --barrier.",
             )
         self._keys = [Key(text) for text in payloads.keys]
-        self._is_barrier = None if payloads.barrier is None else Predicate(payloads.barrier)
         self._barrier = payloads.barrier
+        self._is_barrier = None if payloads.barrier is None else _Computed(payloads.barrier)
         self._evaluates = payloads.barrier is not None or not all(key.path for key in self._keys)
         self._one_lane = payloads.unkeyed is Unkeyed.ONE_LANE
 
@@ -78,16 +78,11 @@ class KeyFinder:
             yield sub
 
     def _stops(self, sub: SubMessage, facts: Facts) -> bool:
-        if self._is_barrier is None:
-            return False
-        try:
-            return self._is_barrier.matches(sub, facts)
-        except Missing:
-            return False
-        except Undecided as error:
-            if sub.content is None:  # A tombstone has no fields.
-                return False
-            raise ValueError(f"--barrier {self._barrier} has no value: {error}") from None
+        found = None if self._is_barrier is None else self._is_barrier.value(sub.content, facts)
+        if found is None or type(found) is bool:
+            return found is True
+        gave = f"it gave {named(found)}, neither true nor false"
+        raise ValueError(f"--barrier {self._barrier} has no value: {gave}")
 
 
 def _facts(sub: SubMessage, message: Message, index: int) -> Facts:
@@ -95,6 +90,30 @@ def _facts(sub: SubMessage, message: Message, index: int) -> Facts:
     seen = SubMessage(sub.key, sub.content, keys=sub.keys)
     seen.message, seen.index = message, index
     return Facts(seen)
+
+
+class _Computed:
+    """What an expression computes for sub-messages. A field that is absent is null."""
+
+    def __init__(self, text: str, *, option: str = "--barrier") -> None:
+        from drainer.model.expression import Expression  # noqa: PLC0415 - its import is slow
+
+        is_barrier = option == "--barrier"
+        self._named = f"{option} {text}"
+        self._exact = Expression(text, gives_truth=is_barrier)
+        self._with_nulls = Expression(text, gives_truth=is_barrier, absent_is_null=True)
+
+    def value(self, content: Any, facts: Facts) -> Any:
+        """Return the value; None if it needs a field that is missing. Raises ValueError."""
+        try:
+            return self._exact.evaluate(facts)
+        except Missing:
+            with suppress(Undecided):  # A comparison with null may have no value, either.
+                return self._with_nulls.evaluate(facts)
+        except Undecided as error:
+            if content is not None or "payload" not in self._exact.names:
+                raise ValueError(f"{self._named} has no value: {error}") from None
+        return None  # A tombstone has no fields.
 
 
 class Key:
@@ -115,10 +134,8 @@ class Key:
             for name in reversed(self.path):
                 of = defstruct("Fields", [("at", of, None)], rename={"at": name}) | None
             self._decode = Decoder(of).decode
-            return
-        from drainer.model.expression import Expression  # noqa: PLC0415 - its import is slow
-
-        self._expression = Expression(text, gives_truth=False)
+        else:
+            self._computed = _Computed(text, option="--key")
 
     def of(self, content: Any, facts: Facts | None) -> str | bytes | None:
         """Return the sub-key of a sub-message with this payload; None if it is missing.
@@ -129,7 +146,7 @@ class Key:
         if self.path or facts is None:
             found = self._at_path(content)
         else:
-            found = self._value(content, facts)
+            found = self._computed.value(content, facts)
         if type(found) is str:
             return found
         # The bound keeps a number as large as 1e9999 from being written out.
@@ -143,15 +160,11 @@ class Key:
             f"--key {self._text} is {named(found)}, but a key must be text or a whole number"
         )
 
-    def _value(self, content: Any, facts: Facts) -> Any:
-        try:
-            return self._expression.evaluate(facts)
-        except Missing:
-            return None
-        except Undecided as error:
-            if content is None and "payload" in self._expression.names:
-                return None  # A tombstone has no fields.
-            raise ValueError(f"--key {self._text} has no value: {error}") from None
+    def is_in(self, sub: SubMessage) -> bool:
+        """Return whether a sub-message has this sub-key, or may have it for all that is known."""
+        with suppress(ValueError, TypeError):
+            return self.of(sub.content, Facts(sub)) is not None
+        return True
 
     def _at_path(self, content: Any) -> Any:
         if type(content) is bytes:

@@ -140,6 +140,29 @@ def test_matching_sub_messages_are_barriers(split: str | None, value: Any, barri
     assert type(found) is SubMessage
 
 
+@pytest.mark.parametrize(
+    ("barrier", "stops"),
+    [
+        ("payload.thread == null", True),
+        ("not payload.thread", True),
+        ("payload.meta.thread == null", True),
+        ("payload.thread == 'all'", False),
+        ("payload.thread > 3", False),
+    ],
+)
+def test_an_absent_field_is_null_in_a_barrier(barrier: str, stops: bool) -> None:
+    for value in ({"thread": None}, {"kind": "all"}) if "> 3" not in barrier else ({},):
+        [found] = subs(value, None, "payload.id", barrier=barrier)
+        assert isinstance(found, Barrier) is stops
+    [found] = subs({"thread": 1, "meta": {"thread": 1}}, None, "payload.thread", barrier=barrier)
+    assert type(found) is SubMessage
+
+
+def test_a_key_may_stand_in_for_one_that_is_absent() -> None:
+    [found] = subs({"user": "u"}, None, "payload.thread ? payload.thread : payload.user")
+    assert found.key == "u"
+
+
 @pytest.mark.parametrize("barrier", ["payload.n > 'x'", "payload.n"])
 def test_a_barrier_that_can_not_be_decided_rejects_the_message(barrier: str) -> None:
     with pytest.raises(ValueError, match=f"--barrier {re.escape(barrier)} has no value"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ from drainer.errors import BrokerUnreachable, Refused
 from drainer.loading.loader import LoadedHandler
 from drainer.model.priority import NO_CLASSES
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
-from drainer.model.terms import BY_HANDLER, PayloadSettings
+from drainer.model.terms import BY_HANDLER, PayloadSettings, Unkeyed
 from drainer.operations import look
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.text import mask
@@ -47,9 +48,13 @@ class AfterOpen(ByDocument):
             yield drainer.SubMessage(each["id"], each)
 
 
-class Wrong(AfterOpen):
+class Wrong(ByDocument):
     def split(self, message: drainer.Message) -> Iterable[drainer.SubMessage]:
         return [drainer.SubMessage(each) for each in json.loads(message.value or b"")["docs"]]
+
+
+class Plain(drainer.Handler):
+    async def handle(self, sub: drainer.SubMessage) -> None: ...
 
 
 class Nothing(ByDocument):
@@ -153,6 +158,7 @@ def test_a_handler_that_splits_only_once_it_is_open_is_drained(orders: Story) ->
 
     (warning,) = [each for each in ready.action.warnings if "split" in each]
     assert "drainer has not called open() yet" in warning
+    assert ready.action.needs_yes
     assert orders.drain(ready).sub_messages.done == 90
 
 
@@ -175,19 +181,58 @@ def test_tombstones_prove_nothing_about_split(orders: Story) -> None:
     orders.topic.produce([None] * 5)
     payloads = PayloadSettings(split="docs", keys=("payload.id",))
 
-    with pytest.raises(Refused, match="none of 35 messages"):
+    with pytest.raises(Refused, match="none of 30 messages"):
         prepared(orders, payloads=payloads)
 
 
-def test_a_key_that_no_sub_message_has_is_confirmed_only_by_yes(orders: Story) -> None:
+def test_a_key_that_no_sub_message_has_is_refused_unless_they_keep_their_order(
+    orders: Story,
+) -> None:
     payloads = PayloadSettings(split="documents", keys=("payload.idd",))
+    meant = "none of 90 sub-messages has the key payload.idd; did you mean payload.id?"
+
+    with pytest.raises(Refused, match=re.escape(meant)) as caught:
+        prepared(orders, payloads=payloads)
+    assert "--unkeyed one-lane" in str(caught.value.hint)
+
+    found = action(orders, payloads=replace(payloads, unkeyed=Unkeyed.ONE_LANE))
+    assert found.needs_yes
+    assert meant in found.warnings
+
+
+def test_one_of_several_keys_that_no_sub_message_has_is_confirmed_only_by_yes(
+    orders: Story,
+) -> None:
+    payloads = PayloadSettings(split="documents", keys=("payload.id", "payload.usr", "sub_key"))
 
     found = action(orders, payloads=payloads)
 
-    assert found.examples[0] == "0:0 → 3 sub-messages, none has a key"
     assert found.needs_yes
-    meant = "none of 90 sub-messages has the key payload.idd; did you mean payload.id?"
-    assert meant in found.warnings
+    (warning,) = [each for each in found.warnings if "has the key" in each]
+    assert warning.startswith("none of 90 sub-messages has the key payload.usr;")
+
+
+def test_a_barrier_whose_field_no_message_has_is_a_warning_and_a_rare_one_is_not(
+    orders: Story,
+) -> None:
+    def warned(barrier: str) -> list[str]:
+        payloads = PayloadSettings(keys=("payload.customer",), barrier=barrier)
+        found = action(orders, Plain, payloads=payloads)
+        return [each for each in found.warnings if "--barrier" in each]
+
+    (warning,) = warned("payload.custmer == 7")
+    assert warning.endswith("there is no field 'custmer'; did you mean payload.customer?")
+    assert warned("payload.customer == 7") == []
+    assert warned("payload.customer == 2") == []
+
+
+def test_a_few_messages_among_many_tombstones_are_no_proof(orders: Story) -> None:
+    orders.topic.produce([None] * 50)
+    payloads = PayloadSettings(split="docs", keys=("payload.id",))
+
+    found = action(orders, payloads=payloads)
+
+    assert any("split rejects 30 of 80 messages" in each for each in found.warnings)
 
 
 def test_an_expression_that_matches_nothing_is_a_warning_with_what_may_be_meant(
