@@ -20,7 +20,7 @@ from drainer.core.remainder import ReadSample, Remainder
 from drainer.message import Barrier, Message, ShippedMessage, SubMessage, Unsplit
 from drainer.model.account import KEY_LENGTH, NAMED_MOST, NONE_PARKED, ParkedLane, ParkedLanes
 from drainer.model.claims import ALL, Claims, Stream
-from drainer.model.order import LANE_OF, Order, lane_of
+from drainer.model.order import LANE_OF, Order, lane_of, lanes_of
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import DONE, Counts, Outcome, Progress
 from drainer.model.settings import FailureSettings
@@ -114,6 +114,7 @@ class Dispatcher:
             self._shared_below = {number: others.highest(number) for number in self.ledgers}
         self._lane_of = LANE_OF.get(order)
         self._ordered = order is not Order.NONE
+        self._lanes_of = lanes_of(order)
         self._payloads = Payloads()
         self.barrier_queues: dict[int, BarrierQueue] = {}  # By number of the ledger.
         # Rejected messages whose turn has come (see ``next_rejected``).
@@ -394,8 +395,11 @@ class Dispatcher:
         """Finish a started sub-message, and leave pending what is behind it in its lanes.
 
         The lanes are written to the journal and the plan as parked, so that later runs do not
-        continue them either.
+        continue them either. If nothing can be behind it, it is only finished.
         """
+        if not isinstance(sub, Barrier) and not self._lanes_of(sub):
+            self.finish(sub, outcome)
+            return
         self.leaves_something = True
         message = sub.message
         message.ledger.finish(message, sub.index, outcome)
@@ -404,12 +408,9 @@ class Dispatcher:
             self._shut_behind(sub, error)
             self._note_parked(all_of(sub.message.partition))
             return
-        if self._ordered:
-            for key in self.lanes.park(sub):
-                self._note_parked(text := repr(key))
-                self._name(text, sub, error)
-        else:
-            self.lanes.finish(sub)  # Without order, nothing is behind it.
+        for key in self.lanes.park(sub):
+            self._note_parked(text := repr(key))
+            self._name(text, sub, error)
         if self.barrier_queues:
             self._advance_barrier_queue(sub)
 

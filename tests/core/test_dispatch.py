@@ -158,6 +158,17 @@ def test_parked_lanes_are_named_with_the_place_that_they_wait_at() -> None:
     assert again.parked_lanes.first == named.first[1:], "the lane of a is tried again"
 
 
+def test_no_lane_is_parked_behind_what_has_no_sub_key() -> None:
+    dispatcher = one_partition(9)
+    deliver(dispatcher, 0, SubMessage(None), SubMessage(keys=(None,)))
+    taken = take_all(dispatcher)
+    dispatcher.park_behind(taken["0[0]"], Outcome.DEAD, "KeyError")
+    assert (dispatcher.parked, len(dispatcher.lanes)) == (set(), 1)
+    assert not dispatcher.leaves_something
+    dispatcher.park_behind(taken["0[1]"], Outcome.DEAD, "KeyError")
+    assert dispatcher.parked == {"None"}
+
+
 def test_more_parked_lanes_than_are_named_are_counted() -> None:
     dispatcher = one_partition(NAMED_MOST + 9)
     for offset in range(NAMED_MOST + 5):

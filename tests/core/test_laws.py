@@ -428,7 +428,7 @@ class Play:
             lanes = frozenset()
             if behind:
                 self.behind_dead.add(f"partition {place[0]}")
-        if behind and self.order is Order.NONE:
+        if behind and (self.order is Order.NONE or lanes == {(None, *place)}):
             return  # nothing is behind it
         self.parked_lanes |= lanes
         if behind:
