@@ -147,7 +147,7 @@ def handling_nothing(meanwhile: str) -> Iterator[None]:
 
 @contextmanager
 def raised_as(
-    wanted: type[DrainerError], *kinds: type[DrainerError], about: str = "", hint: str | None = None
+    wanted: type[DrainerError], *kinds: type[Exception], about: str = "", hint: str | None = None
 ) -> Iterator[None]:
     """Replace errors of these ``kinds`` that a block raises by errors of the class ``wanted``.
 
@@ -159,7 +159,8 @@ def raised_as(
     try:
         yield
     except kinds as error:
-        raise wanted(f"{about}{error}", hint=hint or error.hint) from error.__cause__ or error
+        way_out = hint or getattr(error, "hint", None)
+        raise wanted(f"{about}{error}", hint=way_out) from error.__cause__ or error
 
 
 class CommitDelayed(Interrupted):

@@ -25,7 +25,14 @@ from drainer.control.serving import QuietHandler, QuietServer
 from drainer.control.wire import About, Done, DrainReport, Refusal
 from drainer.engine.control import REQUESTS, Control, ControlRequest, Stop
 from drainer.engine.signals import BLOCKED_S
-from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE, DrainerError, Refused, UsageError
+from drainer.errors import (
+    EXIT_DEAD_LETTERS,
+    EXIT_DONE,
+    DrainerError,
+    Refused,
+    UsageError,
+    raised_as,
+)
 from drainer.host.forks import keep_from_children
 from drainer.host.os_errors import user_at_host
 from drainer.model.codec import decode, encode
@@ -279,12 +286,9 @@ class _Handler(QuietHandler):
 
 def _parsed(body: bytes, kind: type[ControlRequest]) -> ControlRequest:
     """Decode a request from its body. Raises UsageError or Refused."""
-    try:
+    hint = "Use the drainer version of the drain."
+    with raised_as(Refused, ValueError, about="not a valid request: ", hint=hint):
         return decode(body or b"{}", kind)
-    except ValueError as error:
-        raise Refused(
-            f"not a valid request: {error}", hint="Use the drainer version of the drain."
-        ) from None
 
 
 def peer(connection: socket.socket) -> tuple[int, int]:

@@ -8,6 +8,7 @@ import math
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import NormalDist
@@ -95,12 +96,8 @@ class Distribution:
     @property
     def mean_s(self) -> float:
         """Mean seconds of a call."""
-        return sum(
-            (share - before) * (seconds + seconds_before) / 2
-            for (before, seconds_before), (share, seconds) in zip(
-                self.points, self.points[1:], strict=False
-            )
-        )
+        steps = itertools.pairwise(self.points)
+        return sum((share - before) * (low + high) / 2 for (before, low), (share, high) in steps)
 
     def quantile(self, share: float) -> float:
         """Return the seconds that this share of the calls stays below."""
@@ -184,29 +181,18 @@ def latency_from(path: Path) -> Distribution:
 
     Raises UsageError if the file can't be read or has no latency.
     """
-    try:
+    about = f"--latency: can't read {path}: "
+    with raised_as(UsageError, OSError, UnicodeDecodeError, about=about, hint=_HINT):
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--latency: can't read {path}: {error}", hint=_HINT) from None
-    for latency in filter(None, map(_latency, _objects(text))):
-        try:
-            return Distribution.measured(Latency.from_json(latency))
-        except ValueError as error:
-            raise UsageError(
-                f"--latency {path}: its latency is not valid: {error}", hint=_HINT
-            ) from None
+    for data in _objects(text):
+        if isinstance(data, dict) and (latency := data.get("latency")):
+            about = f"--latency {path}: its latency is not valid: "
+            with raised_as(UsageError, ValueError, about=about, hint=_HINT):
+                return Distribution.measured(Latency.from_json(latency))
     raise UsageError(f"--latency {path} has no measured latency", hint=_HINT)
 
 
-def _objects(text: str) -> list[Any]:
-    found = []
+def _objects(text: str) -> Iterator[Any]:
     for piece in _IN_REPORT.findall(text) or [text, *text.splitlines()]:
-        try:
-            found.append(json.loads(piece))
-        except ValueError:
-            continue
-    return found
-
-
-def _latency(data: Any) -> object:
-    return data.get("latency") if isinstance(data, dict) else None
+        with suppress(ValueError):
+            yield json.loads(piece)

@@ -10,7 +10,7 @@ from itertools import count
 
 from drainer.core.batches import Batching
 from drainer.engine.loop import hurried_interpreter
-from drainer.errors import HandleFailed, Refused, SplitFailed
+from drainer.errors import HandleFailed, Refused, SplitFailed, raised_as
 from drainer.insight.bounds import Costs
 from drainer.insight.first import PassDivider, Passes
 from drainer.insight.retention import Expiry, first_expiry
@@ -101,11 +101,9 @@ def measure_backlog(
     divider = PassDivider.of(request)
     with hurried_interpreter():
         report("splitting the sample")
-        try:
+        hint = "Fix the handler. Nothing was handled or committed."
+        with raised_as(Refused, SplitFailed, HandleFailed, hint=hint):
             split = SampleSplit(sample, handler, request.failures.skip, divider)
-        except (SplitFailed, HandleFailed) as error:
-            hint = "Fix the handler. Nothing was handled or committed."
-            raise Refused(str(error), hint=hint) from error
         report("measuring how fast messages can be fetched")
         begin_s, fetch_s, wrap_s = _fetch_pace(cluster, backlog, request.group)
         report("measuring what a sub-message costs on this machine")

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from drainer.errors import SandboxRefused
+from drainer.errors import SandboxRefused, raised_as
 from drainer.host.java import find_java
 from drainer.host.process import ProcessMark, start_apart
 from drainer.sandbox.jars import KAFKA_VERSION, classpath, kafka_jars, quiet
@@ -93,17 +93,15 @@ class Broker:
                 f"another process uses port {taken[0]} on {HOST}",
                 hint="End that process, or start the broker on other ports.",
             )
-        try:
+        about = f"can't start a broker in {self.folder}: "
+        hint = "Check that the folder is writable, and that the disk has room."
+        troubles = OSError, subprocess.TimeoutExpired
+        with raised_as(SandboxRefused, *troubles, about=about, hint=hint):
             self._write_settings()
             if not (self._data / "meta.properties").exists():
                 self._format(java, path)
             self._log_from = self.log.stat().st_size if self.log.exists() else 0
             self._spawn(java, path)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise SandboxRefused(
-                f"can't start a broker in {self.folder}: {error}",
-                hint="Check that the folder is writable, and that the disk has room.",
-            ) from error
 
     def wait_ready(self, *, timeout_s: float = START_TIMEOUT_S) -> None:
         """Wait until the broker answers a client's first request.

@@ -19,7 +19,7 @@ from pathlib import Path
 from filelock import FileLock
 from platformdirs import user_cache_path
 
-from drainer.errors import SandboxRefused
+from drainer.errors import SandboxRefused, raised_as
 from drainer.host.java import find_java
 from drainer.host.process import bound_to_parent
 
@@ -43,11 +43,6 @@ def quiet(text: str) -> None:
     """Ignore a line of progress."""
 
 
-def default_cache() -> Path:
-    """Return the folder of the jars in the user's cache. Each version of Kafka has its own."""
-    return user_cache_path("drainer") / f"kafka-{KAFKA_VERSION}"
-
-
 def kafka_jars(
     *, cache: Path | None = None, print_line: Callable[[str], None] = quiet
 ) -> tuple[Path, ...]:
@@ -59,19 +54,16 @@ def kafka_jars(
     Raises SandboxRefused when there is no Java to fetch with, when the network or the disk fails,
     or when a jar is not the one that was published.
     """
-    cache = cache or default_cache()
+    cache = cache or user_cache_path("drainer") / f"kafka-{KAFKA_VERSION}"
     if not (jars := _listed(cache)):
-        try:
+        hint = "Make 150 MB of room there, or name another folder with XDG_CACHE_HOME."
+        about = f"can't keep Kafka's jars in {cache.parent}: "
+        with raised_as(SandboxRefused, OSError, about=about, hint=hint):
             cache.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(cache.with_name(f"{cache.name}.lock")):
                 if not (jars := _listed(cache)):
                     _fetch(cache, print_line)
                     jars = _listed(cache)
-        except OSError as error:
-            raise SandboxRefused(
-                f"can't keep Kafka's jars in {cache.parent}: {error}",
-                hint="Make 150 MB of room there, or name another folder with XDG_CACHE_HOME.",
-            ) from error
     if changed := _changed(jars):
         raise SandboxRefused(
             f"Kafka's jars in {cache} differ from the published ones: {changed}",

@@ -13,7 +13,7 @@ from urllib.request import urlopen
 
 from platformdirs import user_cache_path
 
-from drainer.errors import SandboxRefused
+from drainer.errors import SandboxRefused, raised_as
 from drainer.host.java import find_java
 from drainer.host.process import ProcessMark, start_apart
 from drainer.sandbox.jars import sha256_of
@@ -62,7 +62,9 @@ def launch(folder: Path, die_with_parent: bool, print_line: Callable[[str], None
     Raises SandboxRefused when it can't be fetched, or when its SHA-256 is not the published one.
     """
     home, port = folder / FOLDER, free_port()
-    try:
+    about = f"can't start a schema registry in {folder}: "
+    hint = "Check the network (HTTPS_PROXY for a proxy) and the disk, which takes 250 MB."
+    with raised_as(SandboxRefused, OSError, tarfile.TarError, about=about, hint=hint):
         archive = _archive(print_line)
         shutil.rmtree(home, ignore_errors=True)
         with tarfile.open(archive) as packed:
@@ -74,11 +76,6 @@ def launch(folder: Path, die_with_parent: bool, print_line: Callable[[str], None
             *(f"-Djava.io.tmpdir={home}", "-jar", str(home / f"{NAME}-runner.jar")),
         ]
         process = start_apart(command, home, folder / LOG, die_with_parent=die_with_parent)
-    except (OSError, tarfile.TarError) as error:
-        raise SandboxRefused(
-            f"can't start a schema registry in {folder}: {error}",
-            hint="Check the network (HTTPS_PROXY for a proxy) and the disk, which takes 250 MB.",
-        ) from error
     mark = ProcessMark.of(process.pid)
     if mark is None:
         raise SandboxRefused("the schema registry ended at once", hint=f"See {folder / LOG}.")

@@ -12,7 +12,7 @@ from pathlib import Path
 from filelock import FileLock
 from platformdirs import user_cache_path, user_state_path
 
-from drainer.errors import SandboxRefused
+from drainer.errors import SandboxRefused, raised_as
 from drainer.host.java import find_java
 from drainer.host.process import ProcessMark
 from drainer.host.trust import NotTrusted, ensure_own, read_own
@@ -139,13 +139,10 @@ def down(folder: Path | None = None, *, print_line: Callable[[str], None] = quie
             )
         if found.registry is not None:
             found.registry.process.end(grace_s=STOP_TIMEOUT_S)
-        try:
+        about = f"can't remove the sandbox's folder {folder}: "
+        hint = "Remove the folder by hand. Its broker has stopped."
+        with raised_as(SandboxRefused, OSError, about=about, hint=hint):
             shutil.rmtree(folder)
-        except OSError as error:
-            raise SandboxRefused(
-                f"can't remove the sandbox's folder {folder}: {error}",
-                hint="Remove the folder by hand. Its broker has stopped.",
-            ) from error
         print_line(f"removed {folder}")
         return True
 
@@ -179,13 +176,9 @@ def _locked() -> FileLock:
     folder would be left behind. With a single lock, one sandbox may wait a few seconds for another.
     """
     cache = user_cache_path("drainer")
-    try:
+    hint = "Make that folder writable, or name another with XDG_CACHE_HOME."
+    with raised_as(SandboxRefused, OSError, about="can't lock the sandbox: ", hint=hint):
         cache.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SandboxRefused(
-            f"can't lock the sandbox: {error}",
-            hint="Make that folder writable, or name another with XDG_CACHE_HOME.",
-        ) from error
     return FileLock(cache / "sandbox.lock")
 
 
@@ -198,14 +191,11 @@ def _require_unused(folder: Path) -> None:
 
 
 def _write(folder: Path, state: SandboxState) -> None:
-    try:
+    about = f"can't write to the sandbox's folder {folder}: "
+    hint = f"Make it writable, or name another with {FOLDER_VARIABLE}."
+    with raised_as(SandboxRefused, OSError, about=about, hint=hint):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(folder / STATE_FILE, encode(state))
-    except OSError as error:
-        raise SandboxRefused(
-            f"can't write to the sandbox's folder {folder}: {error}",
-            hint=f"Make it writable, or name another with {FOLDER_VARIABLE}.",
-        ) from error
 
 
 def find(folder: Path) -> SandboxState | None:
