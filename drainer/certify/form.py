@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from drainer.text.escape import shorten
+
 _ATOMS = (str, bytes, int, float, complex, bool, type(None))
 _NAMED = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
 
@@ -31,19 +33,13 @@ def _form(value: Any, above: tuple[int, ...]) -> str:
     inside = (*above, id(value))
     if isinstance(value, _NAMED):
         return f"<{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', kind)}>"
-    return _form_inside(value, inside)
-
-
-def _form_inside(value: Any, inside: tuple[int, ...]) -> str:
-    kind = type(value)
-    if kind in (list, tuple):
-        return f"{kind.__name__}[{', '.join(_form(item, inside) for item in value)}]"
-    if kind in (set, frozenset):
-        return f"{kind.__name__}[{', '.join(sorted(_form(item, inside) for item in value))}]"
     if kind is dict:
-        items = sorted(f"{_form(k, inside)}: {_form(v, inside)}" for k, v in value.items())
-        return f"dict[{', '.join(items)}]"
-    return _form_of_object(value, inside)
+        parts = [f"{_form(k, inside)}: {_form(v, inside)}" for k, v in value.items()]
+    elif kind in (list, tuple, set, frozenset):
+        parts = [_form(item, inside) for item in value]
+    else:
+        return _form_of_object(value, inside)
+    return f"{kind.__name__}[{', '.join(parts if kind in (list, tuple) else sorted(parts))}]"
 
 
 def _form_of_object(value: Any, inside: tuple[int, ...]) -> str:
@@ -101,5 +97,4 @@ def short(value: Any, width: int = 200) -> str:
         text = repr(value)
     except Exception:  # The user's own code may run here.
         text = f"<{type(value).__name__}>"
-    half = (width - 1) // 2
-    return text if len(text) <= width else f"{text[:half]}…{text[-half:]}"
+    return shorten(text, width)

@@ -20,6 +20,7 @@ from drainer.loading.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
 from drainer.model.codec import builtins, decode, encode
 from drainer.model.finding import Finding, Level
+from drainer.text.escape import shorten
 from drainer.text.mask import describe
 
 TIMEOUT_S = 120.0  # The other process has this much time to split all messages.
@@ -114,10 +115,6 @@ def _keys_of(sub: SubMessage) -> str:
     return f"sub-key {sub.key if sub.keys is None else sub.keys!r}"
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= KEY_WIDTH else f"{text[: KEY_WIDTH - 1]}…"
-
-
 def _accepts(sample: Sequence[Message], results: Sequence[SplitResult]) -> Finding:
     failed = [result for result in results if isinstance(result, str)]
     if not failed:
@@ -156,7 +153,8 @@ def _difference(
             zip(one, other, strict=True)
         ):
             if keys != other_keys:
-                return f"split gives {_cut(keys)} at {message}[{index}], and {_cut(other_keys)}"
+                one_key, other_key = (shorten(each, KEY_WIDTH) for each in (keys, other_keys))
+                return f"split gives {one_key} at {message}[{index}], and {other_key}"
             if payload != other_payload:
                 return f"split gives another payload at {message}[{index}]"
     return None

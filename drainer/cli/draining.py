@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -60,11 +59,13 @@ def request_of(
     kafka: ConnectionOptions,
     failures: FailureSettings,
     limits: Limits,
-    plan: PlanPlace | None,
+    options: Mapping[str, str] | None,
+    plan: PlanPlace | None = None,
 ) -> Request:
     """Return the request that the options of ``run`` or ``estimate`` make.
 
-    ``extras`` are client properties for extensions. Raises UsageError or Refused.
+    ``extras`` are client properties for extensions, and ``options`` those of the handler. Raises
+    UsageError or Refused.
     """
     return Request(
         topic=what.topic,
@@ -80,7 +81,7 @@ def request_of(
         failures=failures,
         limits=limits,
         classes=what.over(),
-    )
+    ).configured(options)
 
 
 def report_dry_run(
@@ -95,26 +96,6 @@ def report_dry_run(
     if report is not None:
         terminal.warn("no report was written: a dry run has none")
     terminal.data({"status": "dry-run", **action.as_json(), **(estimated or {})})
-
-
-@dataclass(eq=False)
-class Lateness:
-    """Runs a shell command once, while the drain goes on, when the deadline can't be met."""
-
-    terminal: Terminal
-    command: str | None
-    _running: threading.Thread | None = None
-
-    def check(self, status: Status) -> None:
-        if status.progress.is_late and self.command is not None and self._running is None:
-            given = (self.terminal, "on_late", self.command, status_fields(status))
-            self._running = threading.Thread(target=run_command, args=given, daemon=True)
-            self._running.start()
-
-    def wait(self) -> None:
-        """Wait until the command has ended, if it was started."""
-        if self._running is not None:
-            self._running.join(HOOK_S)
 
 
 def run_command(
@@ -169,7 +150,7 @@ class Followers:
         self._oversight = oversight
         self._history = History()
         self._page = LivePage(self._history)
-        self._late = Lateness(terminal, oversight.on_late)
+        self._late: threading.Thread | None = None  # It runs the command for a late drain, once.
         self._measure: Callable[[Status], None] | None = None
         if metrics is not None:
             terms = prepared.plan.terms
@@ -181,7 +162,11 @@ class Followers:
             self._page.add(status)
         if self._measure is not None:  # From here on, the port serves the page.
             self._measure(status)
-        self._late.check(status)
+        command = self._oversight.on_late
+        if status.progress.is_late and command is not None and self._late is None:
+            given = (self._terminal, "on_late", command, status_fields(status))
+            self._late = threading.Thread(target=run_command, args=given, daemon=True)
+            self._late.start()
 
     def end(self, summary: Summary) -> None:
         """Pass on the summary of the drain. An error here is a warning: the exit code stays."""
@@ -191,7 +176,8 @@ class Followers:
                 self._metrics.end(summary)
                 self._page.end(page(datetime.now().astimezone()))
             show_summary(self._terminal, summary)
-            self._late.wait()
+            if self._late is not None:
+                self._late.join(HOOK_S)
             if (command := self._oversight.on_end) is not None:
                 facts, status = summary.as_json(), summary.status
                 run_command(self._terminal, "on_end", command, facts, DRAINER_STATUS=status)
@@ -293,9 +279,7 @@ def _report_end(
 
 
 def resuming_with(
-    context: typer.Context,
-    plan: OffsetPlan,
-    retyped: Mapping[str, str | None] | None = None,
+    context: typer.Context, plan: OffsetPlan, retyped: Mapping[str, str | None] | None = None
 ) -> Resuming:
     """Return the options that a person has to type again to resume this drain.
 

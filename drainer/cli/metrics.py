@@ -41,9 +41,7 @@ class OversightOptions:
         tune=True,
     )
     log_format: LogFormat = _monitoring(
-        "Log format. json writes one object per line, and needs --yes.",
-        LogFormat.TEXT,
-        tune=True,
+        "Log format. json writes one object per line, and needs --yes.", LogFormat.TEXT, tune=True
     )
     on_end: str | None = _hook(
         "Command to run at the end, with DRAINER_STATUS set and the summary on stdin."

@@ -38,8 +38,11 @@ _HANDLER = "Handler: package.module:Name, path/to/file.py:Name, print, count, pr
 _LIMITS = "Broker limits"
 
 _backlog = partial(option, panel="Backlog")
-_PAYLOADS = "Payloads"
-_payload = partial(option, panel=_PAYLOADS)
+handler_option = partial(
+    _backlog, short="-H", basic=True, metavar="REFERENCE", proposes="handler", resumes=True
+)
+_payload = partial(option, panel="Payloads")
+_format = partial(_payload, metavar="FORMAT", resumes=True)
 
 
 def parse_report(path: str) -> ReportFile:
@@ -92,9 +95,7 @@ class BacklogOptions(RecordOptions):
         metavar="NAME",
         proposes="group",
     )
-    handler: str = _backlog(
-        _HANDLER, short="-H", basic=True, metavar="REFERENCE", proposes="handler", resumes=True
-    )
+    handler: str = handler_option(_HANDLER)
     from_: str = _backlog(
         "Start: committed, committed-or-earliest, committed-or-end, earliest, OFFSET or @ISO-TIME.",
         "committed",
@@ -147,26 +148,17 @@ class PayloadOptions:
         envvar=None,
     )
     barrier: str | None = _payload(
-        "Matching sub-messages wait for all before them, and all after them wait.",
-        None,
-        BARRIER,
+        "Matching sub-messages wait for all before them, and all after them wait.", None, BARRIER
     )
     unkeyed: Unkeyed = _payload("Lane of sub-messages without a sub-key.", Unkeyed.OWN_LANE)
 
-    value_format: str | None = _payload(
+    value_format: str | None = _format(
         "Format: raw, json, avro, protobuf, json-schema, or package.module:decoder.",
         None,
         unset="raw",
-        metavar="FORMAT",
-        resumes=True,
     )
-    key_format: str | None = _payload(
-        "Format of keys. The formats are those of --value-format.",
-        None,
-        unset="raw",
-        metavar="FORMAT",
-        tune=True,
-        resumes=True,
+    key_format: str | None = _format(
+        "Format of keys. The formats are those of --value-format.", None, unset="raw", tune=True
     )
     registry: str | None = _payload(
         "Address of the schema registry, without a login.",
@@ -193,9 +185,7 @@ class PayloadOptions:
         return found if found.of_registry else replace(found, registry=None)
 
 
-_of_plan = partial(
-    option, default=None, unset="the plan's, after a confirmation", envvar=None, resumes=True
-)
+_OF_PLAN = {"default": None, "unset": "the plan's, after a confirmation", "envvar": None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,24 +196,14 @@ class CodeOptions:
     set by a variable or a profile, because those may be meant for another drain.
     """
 
-    handler: str | None = _of_plan(
-        "The plan's handler, which --yes requires. It may be at another path.",
-        short="-H",
-        panel="Backlog",
-        basic=True,
-        metavar="REFERENCE",
-        proposes="handler",
+    handler: str | None = handler_option(
+        "The plan's handler, which --yes requires. It may be at another path.", **_OF_PLAN
     )
-    value_format: str | None = _of_plan(
-        "The plan's own decoder of values, which --yes does not confirm.",
-        panel=_PAYLOADS,
-        metavar="FORMAT",
+    value_format: str | None = _format(
+        "The plan's own decoder of values, which --yes does not confirm.", **_OF_PLAN
     )
-    key_format: str | None = _of_plan(
-        "The plan's own decoder of keys, which --yes does not confirm.",
-        panel=_PAYLOADS,
-        metavar="FORMAT",
-        tune=True,
+    key_format: str | None = _format(
+        "The plan's own decoder of keys, which --yes does not confirm.", tune=True, **_OF_PLAN
     )
 
     def unnamed(self, terms: Terms, options: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -290,6 +270,10 @@ class DrainOptions(PriorityOptions, PayloadOptions, BacklogOptions):
     """What is drained: the backlog, how it is split, and what of it comes first."""
 
 
+plan_argument = partial(Option, kind=PLAN, is_argument=True, proposes="plan")
+PlanArgument: TypeAlias = Annotated[
+    PlanPlace, plan_argument("Offset plan of a drain: file or URI.", name="PLAN")
+]
 Plan: TypeAlias = Annotated[
     PlanPlace | None,
     Option(
@@ -350,8 +334,7 @@ SameSplit: TypeAlias = Annotated[
         "Confirm that the changed handler splits as before.", False, envvar=None, panel="Backlog"
     ),
 ]
-REASON = options_of(LocalSettings)["reason"]
-Reason: TypeAlias = Annotated[str | None, REASON]
+Reason: TypeAlias = Annotated[str | None, options_of(LocalSettings)["reason"]]
 YES = Option(
     "Skip the confirmation.",
     False,
@@ -373,14 +356,4 @@ REPORT = Option(
 Report: TypeAlias = Annotated[ReportFile | None, REPORT]
 HandlerArgument: TypeAlias = Annotated[
     str, Option(_HANDLER, name="HANDLER", is_argument=True, proposes="handler")
-]
-PlanArgument: TypeAlias = Annotated[
-    PlanPlace,
-    Option(
-        "Offset plan of a drain: file or URI.",
-        name="PLAN",
-        kind=PLAN,
-        is_argument=True,
-        proposes="plan",
-    ),
 ]

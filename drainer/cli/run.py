@@ -10,14 +10,7 @@ from drainer.cli.command import changing
 from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.cli.engines import EngineOptions
 from drainer.cli.metrics import OversightOptions
-from drainer.cli.options import (
-    DrainOptions,
-    DryRun,
-    Latency,
-    Limits,
-    Plan,
-    WaitForGroup,
-)
+from drainer.cli.options import DrainOptions, DryRun, Latency, Limits, Plan, WaitForGroup
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.loading.extensions import Extension
 from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
@@ -71,8 +64,8 @@ def run(
         if dry_run:
             question = Extension.ESTIMATE.load().question_of(latency, running)
         settings = kafka.settings()
-        request = request_of(what, settings.extras, kafka, failures, limits, plan)
-        request = request.configured(running.options)
+        given = what, settings.extras, kafka, failures, limits, running.options, plan
+        request = request_of(*given)
         with connect(settings) as cluster:
             await_inactive(cluster, request.group, request.topic, wait, terminal.print_line)
             prepared = engines.resolve(prepare(cluster, request, running), spark)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from drainer.cli.command import changing, command
 from drainer.cli.declared import meant
-from drainer.cli.options import PLAN, Reason
+from drainer.cli.options import Reason, plan_argument
 from drainer.cli.run import run
 from drainer.control import client
 from drainer.control.client import FoundDrain
@@ -52,14 +52,7 @@ _KNOWN = {each.label for each in run.options.values()}  # type: ignore[attr-defi
 _NAMES = listed(sorted(SETTABLE), most=len(SETTABLE))
 
 RunningPlan = Annotated[
-    PlanPlace,
-    Option(
-        "Plan of a drain that runs on this machine.",
-        name="PLAN",
-        kind=PLAN,
-        is_argument=True,
-        proposes="plan",
-    ),
+    PlanPlace, plan_argument("Plan of a drain that runs on this machine.", name="PLAN")
 ]
 
 
@@ -128,14 +121,8 @@ def ps(terminal: Terminal) -> None:
 def watch(
     plan: Annotated[
         PlanPlace | None,
-        Option(
-            "Plan of a drain on this machine.",
-            None,
-            PLAN,
-            unset="the only one",
-            name="[PLAN]",
-            is_argument=True,
-            proposes="plan",
+        plan_argument(
+            "Plan of a drain on this machine.", None, unset="the only one", name="[PLAN]"
         ),
     ],
     all_: Annotated[bool, Option("Show all drains, one line per drain.", False, envvar=None)],

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from itertools import count as count_from
 from pathlib import Path
 from shlex import join
-from textwrap import wrap
-from typing import Any
 
 import orjson
 
@@ -125,7 +123,7 @@ class Demo:
 
         Raises DrainerError when the command does not end as it should.
         """
-        self._show_command("$ ", join(["drainer", *words]))
+        self._terminal.show([("$ ", Tone.PLAIN), (join(["drainer", *words]), Tone.PLAIN)])
         own = {name: text for name, text in os.environ.items() if not name.startswith("DRAINER")}
         # No profile of the user changes these commands.
         own |= {"DRAINER_BOOTSTRAP_SERVER": self._servers, "XDG_CONFIG_HOME": str(self._folder)}
@@ -135,7 +133,7 @@ class Demo:
         try:
             if stops is not None:
                 due = stops[1] * self._updates
-                while child.poll() is None and self._account()["updates"] < due:
+                while child.poll() is None and self._service.account(self._topic)["updates"] < due:
                     time.sleep(LOOK_S)
                 child.send_signal(stops[0])
             code = child.wait()
@@ -153,9 +151,6 @@ class Demo:
         if code != expected:
             raise DrainerError(f"the demo failed: {words[0]} ended with {code}, not {expected}")
 
-    def _account(self) -> dict[str, Any]:
-        return self._service.account(self._topic)
-
     def _verified(self) -> list[str]:
         """Compare the service's account with the backlog, and return a sentence for each check.
 
@@ -167,7 +162,7 @@ class Demo:
             for value in values(self._messages)
             for update in orjson.loads(value)["updates"]
         }
-        found = self._account()
+        found = self._service.account(self._topic)
         checks = [
             (f"all {count(self._updates)} updates were made", found["updates"] == self._updates),
             (f"all {len(newest):,} documents are up to date", found["versions"] == newest),
@@ -199,12 +194,4 @@ class Demo:
             "# stops Kafka and the service, and removes their data:",
             down_command(self._sandbox),
         ):
-            self._show_command("  ", line)
-
-    def _show_command(self, prompt: str, text: str) -> None:
-        """Print a command. If it is longer than a line, it can be copied all the same."""
-        width = max(self._terminal.console.width - 8, 40)
-        lines = wrap(text, width, break_long_words=False, break_on_hyphens=False)
-        for number, line in enumerate(lines):
-            begin, end = "      " if number else prompt, "" if line is lines[-1] else " \\"
-            self._terminal.print_line(begin + line + end)
+            self._terminal.show([("  ", Tone.PLAIN), (line, Tone.PLAIN)])

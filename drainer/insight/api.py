@@ -16,12 +16,7 @@ from drainer.api import (
 )
 from drainer.insight.distribution import Distribution
 from drainer.insight.estimate import Estimate, Question, make_estimate
-from drainer.insight.inspection import (
-    SAMPLE_MESSAGES,
-    Inspection,
-    InspectRequest,
-    inspect_backlog,
-)
+from drainer.insight.inspection import SAMPLE_MESSAGES, Inspection, InspectRequest, inspect_backlog
 from drainer.insight.measurement import backlog_of
 from drainer.kafka.cluster import Cluster
 from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings

@@ -15,19 +15,12 @@ from drainer.insight.retention import (
     ARRIVALS_S,
     READER,
     Expiry,
-    Outlook,
     Retention,
     earliest_expiry,
     outlook,
 )
 from drainer.insight.survey import Contents, ItemShare, Skew, SplitFailures, Survey
-from drainer.kafka.backlog import (
-    Backlog,
-    DrainRange,
-    PartitionBacklog,
-    parse_from,
-    parse_until,
-)
+from drainer.kafka.backlog import Backlog, DrainRange, PartitionBacklog, parse_from, parse_until
 from drainer.kafka.cluster import Cluster, Replicas
 from drainer.kafka.group import GroupInfo
 from drainer.kafka.sample import sample_backlog
@@ -277,8 +270,16 @@ def inspect_backlog(
     def of(number: int) -> PartitionInspection:
         nothing = PartitionBacklog(number, 0, 0, None, 0, 0, None)
         part = backlog.partitions.get(number, nothing)
-        return _inspected(
-            part, topic.leaders.get(number, ""), topic.replicas[number], survey, ahead
+        bytes_per_offset = survey.density(number) * survey.mean_bytes(number)
+        return PartitionInspection(
+            **asdict(part),
+            leader=topic.leaders.get(number, ""),
+            replicas=topic.replicas[number],
+            messages=round(part.offsets * survey.density(number)),
+            bytes=round(part.offsets * bytes_per_offset),
+            age_s=ahead.age_s(number),
+            arrivals_per_s=ahead.arrivals_per_s(part),
+            expiry=ahead.expiry(part, bytes_per_offset),
         )
 
     return Inspection(
@@ -303,10 +304,7 @@ def inspect_backlog(
 
 
 def _read(
-    cluster: Cluster,
-    backlog: Backlog,
-    request: InspectRequest,
-    progress: OnProgress,
+    cluster: Cluster, backlog: Backlog, request: InspectRequest, progress: OnProgress
 ) -> tuple[Survey, ReadExtent]:
     begun_s = time.monotonic()
     survey = Survey(request.handler, request.skip, request.range.times)
@@ -329,23 +327,6 @@ def _read_all(cluster: Cluster, backlog: Backlog, survey: Survey, progress: OnPr
         survey.take(number, batch.messages, batch.reached - reached[number])
         reached[number] = batch.reached
         progress(survey.offsets, backlog.offsets)
-
-
-def _inspected(
-    part: PartitionBacklog, leader: str, replicas: Replicas, survey: Survey, ahead: Outlook
-) -> PartitionInspection:
-    number = part.partition
-    bytes_per_offset = survey.density(number) * survey.mean_bytes(number)
-    return PartitionInspection(
-        **asdict(part),
-        leader=leader,
-        replicas=replicas,
-        messages=round(part.offsets * survey.density(number)),
-        bytes=round(part.offsets * bytes_per_offset),
-        age_s=ahead.age_s(number),
-        arrivals_per_s=ahead.arrivals_per_s(part),
-        expiry=ahead.expiry(part, bytes_per_offset),
-    )
 
 
 def _ages(cluster: Cluster, backlog: Backlog, oldest_ms: int, now_ms: int) -> tuple[Bin, ...]:

@@ -39,12 +39,7 @@ from drainer.view.page import (
 )
 from drainer.view.policy import undecided_lines, unhandled_lines
 from drainer.view.preview import settings
-from drainer.view.status import (
-    blocking_warnings,
-    failure_words,
-    given_up_words,
-    watermark_fields,
-)
+from drainer.view.status import blocking_warnings, failure_words, given_up_words, watermark_fields
 from drainer.view.terminal import Terminal
 from drainer.view.verdict import ending
 

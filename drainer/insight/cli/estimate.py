@@ -10,22 +10,13 @@ from typing import Annotated
 from drainer.cli.command import basic, command, without
 from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.cli.draining import request_of
-from drainer.cli.options import (
-    LATENCY,
-    DrainOptions,
-    Limits,
-)
+from drainer.cli.options import LATENCY, DrainOptions, Limits
 from drainer.engine.preview import Preview
 from drainer.errors import Refused, UsageError
 from drainer.insight import bounds
 from drainer.insight.cli.inspect import expiry_warning
 from drainer.insight.distribution import Distribution, latency_from
-from drainer.insight.estimate import (
-    DeadlineVerdict,
-    Estimate,
-    Question,
-    make_estimate,
-)
+from drainer.insight.estimate import DeadlineVerdict, Estimate, Question, make_estimate
 from drainer.insight.measurement import Measured, backlog_of
 from drainer.kafka.backlog import remaining
 from drainer.kafka.cluster import Cluster
@@ -87,8 +78,7 @@ def estimate(
         )
     question = question_of(latency, running)
     settings = kafka.settings()
-    request = request_of(what, settings.extras, kafka, failures, limits, None)
-    request = request.configured(running.options)
+    request = request_of(what, settings.extras, kafka, failures, limits, running.options)
     with connect(settings) as cluster:
         frozen = backlog_of(cluster, request)
         found = make_estimate(cluster, frozen, request, question, terminal.print_line)
@@ -186,15 +176,12 @@ def _skipped(measured: Measured) -> Field | None:
         return None
     about = "" if measured.workload.whole else "~"
     of = f"{about}{figures.counted(skipped.sub_messages, 'sub-message')}"
-    lines: tuple[str, ...] = ()
-    if len(skipped.by_rule) > 1:
-        ranked = sorted(skipped.by_rule.items(), key=lambda item: -item[1])
-        lines = tuple(
-            f"{about}{figures.count(number)} by {shorten(name, NAME_WIDTH)}"
-            for name, number in ranked
-        )
+    lines = tuple(
+        f"{about}{figures.count(number)} by {shorten(name, NAME_WIDTH)}"
+        for name, number in sorted(skipped.by_rule.items(), key=lambda item: -item[1])
+    )
     text = f"the rules skip {about}{figures.count(skipped.total)} of {of}"
-    return Field("left out", text, lines=lines)
+    return Field("left out", text, lines=lines if len(lines) > 1 else ())
 
 
 def binding(estimate: Estimate, found: bounds.Forecast) -> str:

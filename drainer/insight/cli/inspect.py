@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Annotated
 
 from drainer.cli.command import command, only
@@ -15,6 +14,7 @@ from drainer.cli.options import (
     Limits,
     PayloadOptions,
     RecordOptions,
+    handler_option,
 )
 from drainer.insight.inspection import (
     HOT_SHARE,
@@ -57,21 +57,14 @@ NEAR_S = 24 * 3600  # Unless a drain's time is known, a deletion within this tim
 LEAST_SHOWN = 0.0005  # The lists of hot keys leave out keys with a smaller share than this.
 CHANCE = 2  # They also leave out keys that were seen at most this often, which may be chance.
 
-_backlog = partial(option, panel="Backlog")
-
 
 @dataclass(frozen=True, kw_only=True)
 class InspectedOptions(RecordOptions):
     """The backlog that is inspected."""
 
     group: str = as_field(options_of(BacklogOptions)["group"])
-    handler: str | None = _backlog(
-        "Handler whose split shows the spread over sub-keys. It handles nothing.",
-        None,
-        short="-H",
-        basic=True,
-        metavar="REFERENCE",
-        proposes="handler",
+    handler: str | None = handler_option(
+        "Handler whose split shows the spread over sub-keys. It handles nothing.", None
     )
     from_: str = as_field(options_of(BacklogOptions)["from_"])
     until: str = as_field(options_of(BacklogOptions)["until"])
@@ -377,9 +370,7 @@ def _ages(found: Inspection) -> Table | None:
         for each in found.ages[::-1]
         if each.share
     ]
-    if not rows:
-        return None
-    return bars("age", "of all offsets", rows)
+    return bars("age", "of all offsets", rows) if rows else None
 
 
 def _shares(found: Inspection) -> Iterator[Section]:

@@ -48,8 +48,7 @@ def list_(
     letters: LetterFilter,
     all_: Annotated[bool, Option("List redriven letters, too.", False)],
     limit: Annotated[
-        int,
-        Option("Letters to list, newest first. The count covers all.", 20, number(0)),
+        int, Option("Letters to list, newest first. The count covers all.", 20, number(0))
     ],
     redrives: Annotated[RedriveOptions, without("plan")],
     kafka: ConnectionOptions,
@@ -243,15 +242,14 @@ def _fields(letter: Letter) -> Iterator[Field]:
     yield Field("error", letter.error or "none")
     yield Field("sub-key", _keys(letter), letter.kind if letter.kind != "sub-message" else "")
     yield Field("id", letter.id)
-    if not letter.drain_id:  # A letter of another tool has no drain, handler or topic id.
-        yield Field("topic", letter.topic)
-        yield Field("group", letter.group or "not known")
-        yield Field("written", letter.time)
-    else:
-        yield Field("topic", letter.topic, f"id {letter.topic_id}")
-        yield Field("group", letter.group)
+    # A letter of another tool has no drain, handler or topic id.
+    yield Field("topic", letter.topic, f"id {letter.topic_id}" if letter.drain_id else "")
+    yield Field("group", letter.group or "not known")
+    if letter.drain_id:
         yield Field("handler", letter.handler)
         yield Field("drain", letter.drain_id, letter.time)
+    else:
+        yield Field("written", letter.time)
     yield Field("redriven", figures.counted(letter.redrives, "time"))
     if letter.why_not_redriven:
         yield Field("not redriven", letter.why_not_redriven)

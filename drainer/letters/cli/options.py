@@ -7,16 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from drainer.cli.options import handler_option
 from drainer.errors import UsageError
 from drainer.letters.resend import HANDLER, REFERENCE
 from drainer.model.option import PAIRS, option
-from drainer.model.terms import (
-    BY_HANDLER,
-    WHICH_LETTERS,
-    LetterFilter,
-    PayloadSettings,
-    RedriveSettings,
-)
+from drainer.model.terms import BY_HANDLER, WHICH_LETTERS, PayloadSettings
 
 _which = partial(option, panel=WHICH_LETTERS)
 
@@ -45,16 +40,7 @@ class LetterTopicOptions:
 class DestinationOptions:
     """The destination of letters, and of letters that fail again."""
 
-    handler: str | None = option(
-        "Handler that gets the letters.",
-        None,
-        short="-H",
-        basic=True,
-        panel="Backlog",
-        metavar="REFERENCE",
-        proposes="handler",
-        resumes=True,
-    )
+    handler: str | None = handler_option("Handler that gets the letters.", None)
     to: str = _which(
         "Where letters go: handler, source (the topic of each), or a topic.",
         HANDLER,
@@ -73,11 +59,6 @@ class DestinationOptions:
     def topic(self) -> str | None:
         """The topic that letters go to, or ``source``; None for the handler."""
         return None if self.to == HANDLER else self.to
-
-    def settings(
-        self, letters: LetterFilter, max_redrives: int, where: LetterTopicOptions
-    ) -> RedriveSettings:
-        return RedriveSettings(letters, max_redrives, where.headers or {}, self.topic)
 
     def ensure_copies(self, payloads: PayloadSettings) -> None:
         """Ensure that letters that go to a topic are neither split nor decoded.
@@ -104,8 +85,7 @@ class DestinationOptions:
             )
         if self.topic is not None and self.handler is not None:
             raise UsageError(
-                f"--to {self.to} sends letters past the handler",
-                hint="Remove --handler, or --to.",
+                f"--to {self.to} sends letters past the handler", hint="Remove --handler, or --to."
             )
         return self.handler or REFERENCE
 

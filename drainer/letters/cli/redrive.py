@@ -13,15 +13,11 @@ from drainer.cli.draining import preview_and_drain
 from drainer.cli.engines import EngineOptions
 from drainer.cli.metrics import OversightOptions
 from drainer.cli.options import DryRun, Limits, PayloadOptions, PriorityOptions
-from drainer.letters.cli.options import (
-    DestinationOptions,
-    LetterTopicOptions,
-    RedriveOptions,
-)
+from drainer.letters.cli.options import DestinationOptions, LetterTopicOptions, RedriveOptions
 from drainer.letters.redrive import default_group, prepare_redrive
 from drainer.model.option import Option, number
 from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings, OnFailure
-from drainer.model.terms import LetterFilter
+from drainer.model.terms import LetterFilter, RedriveSettings
 from drainer.operations.start import Request
 from drainer.view.terminal import Terminal
 
@@ -38,12 +34,10 @@ def redrive(
     kafka: ConnectionOptions,
     letters: LetterFilter,
     mixed: Annotated[
-        bool,
-        Option("Allow letters of several topics, groups or handlers.", False, envvar=None),
+        bool, Option("Allow letters of several topics, groups or handlers.", False, envvar=None)
     ],
     max_redrives: Annotated[
-        int,
-        Option("Leave alone the letters that were redriven this many times.", 3, number(1)),
+        int, Option("Leave alone the letters that were redriven this many times.", 3, number(1))
     ],
     accept_repeats: Annotated[
         bool,
@@ -92,7 +86,7 @@ def redrive(
             limits=limits,
             classes=priority.over(),
         ).configured(running.options)
-        meant = destination.settings(letters, max_redrives, where)
+        meant = RedriveSettings(letters, max_redrives, where.headers or {}, destination.topic)
         with connect(settings) as cluster:
             prepared = prepare_redrive(
                 *(cluster, request, meant, running),
