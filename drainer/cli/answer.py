@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import typer
 
-from drainer.errors import EXIT_INTERRUPTED, EXIT_REFUSED, EXIT_UNEXPECTED, DrainerError, Refused
+from drainer.errors import EXIT_INTERRUPTED, EXIT_REFUSED, DrainerError, Refused
 from drainer.view.terminal import Form, Terminal, logging_as_json
 
 _ADD_YES = "Check the preview above, then add --yes."
@@ -48,15 +48,18 @@ def reporting_errors(terminal: Terminal) -> Iterator[None]:
             yield
     except typer.Exit:
         raise
-    except KeyboardInterrupt as error:
-        _report(terminal, error, EXIT_INTERRUPTED, None)
-        raise typer.Exit(EXIT_INTERRUPTED) from None
-    except DrainerError as error:
-        _report(terminal, error, error.exit_code, error.hint)
-        raise typer.Exit(error.exit_code) from None
-    except Exception as error:
-        _report(terminal, error, EXIT_UNEXPECTED, None)
-        raise typer.Exit(EXIT_UNEXPECTED) from None
+    except (KeyboardInterrupt, Exception) as error:
+        code = terminal.fail(error)
+        status = _STATUS.get(code)
+        terminal.data(
+            {
+                "status": status or "error",
+                "exit_code": code,
+                "error": str(error) or status or type(error).__name__,
+                "hint": error.hint if isinstance(error, DrainerError) else None,
+            }
+        )
+        raise typer.Exit(code) from None
 
 
 def ensure_confirmed(
@@ -78,15 +81,3 @@ def ensure_confirmed(
         raise Refused("confirmation needs a terminal", hint=hint)
     if not answer:
         raise Refused("not confirmed; nothing was touched")
-
-
-def _report(terminal: Terminal, error: BaseException, code: int, hint: str | None) -> None:
-    terminal.fail(error)
-    terminal.data(
-        {
-            "status": _STATUS.get(code, "error"),
-            "exit_code": code,
-            "error": str(error) or _STATUS.get(code, type(error).__name__),
-            "hint": hint,
-        }
-    )

@@ -135,12 +135,13 @@ def confirm_plan(
 
     Returns whether a person was asked. Raises Refused if nobody confirms it.
     """
-    from drainer.view.plan import show_before_connecting  # noqa: PLC0415
+    from drainer.view.plan import fields_before_connecting  # noqa: PLC0415
 
     state, loads = file.state_to_confirm(plan), extras is not None
     asks = bool(unnamed) or ((loads or sends or bool(state)) and not yes)
     if asks:
-        show_before_connecting(terminal, plan, file.path, brokers, config, extras, state=state)
+        fields = fields_before_connecting(plan, file.path, brokers, config, extras, state)
+        terminal.items(*fields, urgent=True)
         acts = ["connect"] if brokers else []
         acts += ["load this handler"] if loads else []
         acts += ["read this state"] if state else []

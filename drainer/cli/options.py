@@ -281,7 +281,6 @@ Plan: TypeAlias = Annotated[
         None,
         PLAN,
         unset="TOPIC.GROUP.plan.json in this folder",
-        name="--plan",
         panel="Drain",
         metavar="FILE|URI",
     ),
@@ -335,21 +334,12 @@ SameSplit: TypeAlias = Annotated[
     ),
 ]
 Reason: TypeAlias = Annotated[str | None, options_of(LocalSettings)["reason"]]
-YES = Option(
-    "Skip the confirmation.",
-    False,
-    name="--yes",
-    short="-y",
-    basic=True,
-    envvar=None,
-    panel="Output",
-)
+YES = Option("Skip the confirmation.", False, short="-y", basic=True, envvar=None, panel="Output")
 Yes: TypeAlias = Annotated[bool, YES]
 REPORT = Option(
     "Write an HTML report with charts to this file.",
     None,
     ValueType("FILE.html", parse_report),
-    name="--report",
     resumes=True,
     panel="Output",
 )

@@ -142,7 +142,6 @@ def undo(
     terminal.data(
         {
             "status": "moved" if moves else "unmoved",
-            "exit_code": EXIT_DONE,
             "group": group,
             "partitions": {
                 str(each.partition): {"found": each.found, "committed": each.target}

@@ -63,12 +63,8 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
     """
     values: dict[str, Any] = {}
     given = list(texts)
-    try:
+    with raised_as(UsageError, about="an option to set ", hint="Write it as concurrency=50."):
         pairs = parse_pairs(given)
-    except UsageError:
-        raise UsageError(
-            "an option to set must be NAME=VALUE", hint="Write it as concurrency=50."
-        ) from None
     if len(pairs) < len(given):
         raise UsageError("an option is set twice", hint="Set each option once.")
     for name, text in pairs.items():

@@ -11,13 +11,14 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
 from math import inf
+from operator import attrgetter
 from pathlib import Path
 
 from drainer.control.place import folders, is_own_socket, remembered, socket_name, sockets
 from drainer.control.server import ANSWER_S, peer
 from drainer.control.wire import About, Done, DrainReport, Refusal
 from drainer.engine.control import ControlRequest
-from drainer.errors import DrainerError, Interrupted, Refused, UsageError
+from drainer.errors import DrainerError, Interrupted, Refused, UsageError, raised_as
 from drainer.host.trust import read_own
 from drainer.model.codec import decode, encode
 from drainer.model.plan import OffsetPlan
@@ -71,14 +72,11 @@ def left_of(terms: Terms) -> Iterator[tuple[Path, OffsetPlan]]:
 
     They are in this folder, or this machine remembers them.
     """
+    drained = attrgetter("topic_id", "group", "commits")
     for each in left([*Path().glob(PLANS), *remembered()]):
-        if each.left is not None and _of(each.left.terms) == _of(terms):
+        if each.left is not None and drained(each.left.terms) == drained(terms):
             with suppress(DrainerError):
                 yield each.path, PlanFile(each.path).load(without_reports=True).plan
-
-
-def _of(terms: Terms) -> tuple[str, str, bool]:
-    return terms.topic_id, terms.group, terms.commits
 
 
 def left_in(folder: Path) -> Iterator[FoundDrain]:
@@ -214,14 +212,12 @@ def _answer(
 @contextmanager
 def _read_whole() -> Iterator[None]:
     """Raise Interrupted if the block can't read an answer to its end."""
-    try:
-        yield
-    except (ConnectionError, IncompleteRead):
-        raise Interrupted(
-            "the drain's process is gone", hint="If it is not done, resume its plan."
-        ) from None
-    except (ValueError, OSError, HTTPException) as error:
-        raise Interrupted(
-            f"can't read the drain's answer: {error}",
-            hint="Use the drainer version of the drain. To see if it runs: drainer ps",
-        ) from None
+    troubles, about = (ValueError, OSError, HTTPException), "can't read the drain's answer: "
+    hint = "Use the drainer version of the drain. To see if it runs: drainer ps"
+    with raised_as(Interrupted, *troubles, about=about, hint=hint):
+        try:
+            yield
+        except (ConnectionError, IncompleteRead):
+            raise Interrupted(
+                "the drain's process is gone", hint="If it is not done, resume its plan."
+            ) from None

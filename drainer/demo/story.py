@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import count as count_from
 from pathlib import Path
 from shlex import join
@@ -47,29 +48,23 @@ def values(messages: int) -> Iterator[bytes]:
         yield orjson.dumps({"event": number, "updates": updates})
 
 
+@dataclass(eq=False)
 class Demo:
     """One run of the demo, on a topic of its own. Its commands are those that a user would type.
 
     ``folder`` is an empty folder for its plan, and ``sandbox`` that of the sandbox.
     """
 
-    def __init__(
-        self,
-        terminal: Terminal,
-        folder: Path,
-        sandbox: Path,
-        servers: str,
-        messages: int,
-        concurrency: int,
-    ) -> None:
-        self._terminal = terminal
-        self._folder = folder
-        self._sandbox = sandbox
-        self._servers = servers
-        self._messages = messages
-        self._updates = messages * UPDATES_PER_MESSAGE
-        self._concurrency = str(concurrency)
-        self._service = Service(sandbox)
+    _terminal: Terminal
+    _folder: Path
+    _sandbox: Path
+    _servers: str
+    _messages: int
+    _concurrency: int
+
+    def __post_init__(self) -> None:
+        self._updates = self._messages * UPDATES_PER_MESSAGE
+        self._service = Service(self._sandbox)
         self._topic, self._group, self._own_group = TOPIC, GROUP, OWN_GROUP
 
     def perform(self, cluster: Cluster) -> None:
@@ -89,7 +84,7 @@ class Demo:
             f" {duration(UPDATE_S)} each: {duration(serial_s)} one after the other"
         )
         handling = ("--handler", "http", "--set", f"url={self._service.url}")
-        at_once = ("--concurrency", self._concurrency)
+        at_once = ("--concurrency", str(self._concurrency))
         run = (*self._what(self._group), *handling, *at_once, "--from", "earliest")
         self._title("How long will it take?")
         self._type("estimate", *run, "--latency", duration(UPDATE_S))

@@ -157,7 +157,8 @@ def make_estimate(
 
     Raises what ``measure_backlog`` raises.
     """
-    concurrency, order = _most_at_once(request, question.running), request.order
+    most, order = Concurrency.of(question.running.concurrency), request.order
+    concurrency = most.most_for(threads=not request.handler.is_async)
     measured = measure_backlog(cluster, backlog, request, concurrency, print_line)
     workload, setting = measured.workload, _setting(measured, request, question)
     orders = {
@@ -179,11 +180,6 @@ def make_estimate(
         verdict = DeadlineVerdict(deadline, left_s, margin_s, margin_s < 0, next(enough, None))
     notes = (*backlog.remarks, *backlog.checks, *_notes(workload, request, question))
     return Estimate(request, question, measured, setting, orders, rows, verdict, notes, first)
-
-
-def _most_at_once(request: Request, running: LocalSettings) -> int:
-    """Return the concurrency, or the highest number that ``--concurrency auto`` may reach."""
-    return Concurrency.of(running.concurrency).most_for(threads=not request.handler.is_async)
 
 
 def _setting(measured: Measured, request: Request, question: Question) -> Setting:

@@ -310,23 +310,19 @@ def _read(
     survey = Survey(request.handler, request.skip, request.range.times)
     full = True
     if request.messages is None:
-        _read_all(cluster, backlog, survey, progress)
+        reached = {number: part.start for number, part in backlog.partitions.items()}
+        spans = [Span(n, part.start, part.end) for n, part in backlog.partitions.items()]
+        for batch in read_spans(cluster.settings, backlog.topic, backlog.topic_id, READER, spans):
+            number = batch.span.partition
+            survey.take(number, batch.messages, batch.reached - reached[number])
+            reached[number] = batch.reached
+            progress(survey.offsets, backlog.offsets)
     else:
         sample = sample_backlog(cluster, backlog, request.messages, request.seed)
         for window in sample.windows:
             survey.take(window.partition, window.messages, window.end - window.start)
         full = sample.whole
     return survey, ReadExtent(full, survey.offsets, time.monotonic() - begun_s)
-
-
-def _read_all(cluster: Cluster, backlog: Backlog, survey: Survey, progress: OnProgress) -> None:
-    reached = {number: part.start for number, part in backlog.partitions.items()}
-    spans = [Span(n, part.start, part.end) for n, part in backlog.partitions.items()]
-    for batch in read_spans(cluster.settings, backlog.topic, backlog.topic_id, READER, spans):
-        number = batch.span.partition
-        survey.take(number, batch.messages, batch.reached - reached[number])
-        reached[number] = batch.reached
-        progress(survey.offsets, backlog.offsets)
 
 
 def _ages(cluster: Cluster, backlog: Backlog, oldest_ms: int, now_ms: int) -> tuple[Bin, ...]:

@@ -40,6 +40,11 @@ class SampleSplit:
     A message that ``split`` rejects is counted, and has no sub-messages. The handler's ``open`` is
     not called. Raises SplitFailed if ``split`` rejects messages and there are no sub-messages at
     all, and HandleFailed if ``coalesce`` fails.
+
+    Attributes:
+        messages: how many messages were split, or rejected by ``split``.
+        workload: the workload without what rules skip.
+        passes: the workload of each pass, the rest last; empty without priority classes.
     """
 
     def __init__(
@@ -52,7 +57,7 @@ class SampleSplit:
         coalesce = None if handler.batching is None else handler.batching.coalesce
         self._split = handler.split
         self._error: SplitFailed | None = None  # The first error of ``split``.
-        self._messages = self._subs = 0
+        self.messages = self._subs = 0
         self._sub_messages = self._rejected = self._split_s = self._rest_s = 0.0
         self._folding = None if coalesce is None else _Folding(coalesce)
         most = SPLIT_MOST if coalesce is None else FOLDED_MOST
@@ -78,35 +83,22 @@ class SampleSplit:
             )
         if self._error is not None and not self._subs:
             raise self._error
-
-    @property
-    def workload(self) -> Workload:
-        return Workload(self._parts[0], self._keys)
-
-    @property
-    def passes(self) -> tuple[Workload, ...]:
-        """The workload of each pass, the rest last; empty without priority classes."""
-        return tuple(Workload(part, self._keys) for part in self._parts[1:])
-
-    @property
-    def messages(self) -> int:
-        """How many messages were split, or rejected by ``split``."""
-        return self._messages
+        self.workload, *self.passes = (Workload(part, self._keys) for part in self._parts)
 
     @property
     def split_s(self) -> float:
         """Mean seconds of the handler's own ``split`` for one message."""
-        return self._split_s / max(1, self._messages)
+        return self._split_s / max(1, self.messages)
 
     @property
     def rest_s(self) -> float:
         """Mean seconds that rules and ``coalesce`` take for the sub-messages of one message."""
-        return self._rest_s / max(1, self._messages)
+        return self._rest_s / max(1, self.messages)
 
     @property
     def fan_out(self) -> float:
         """Mean sub-messages per message, including those that rules skip."""
-        return self._subs / max(1, self._messages)
+        return self._subs / max(1, self.messages)
 
     @property
     def skipped(self) -> Skipped | None:
@@ -147,7 +139,7 @@ class SampleSplit:
         split_at_s = time.perf_counter()
         if self._split is not None:  # The calibration measures the engine's default split.
             self._split_s += split_at_s - begun_s
-        self._messages += 1
+        self.messages += 1
         self._subs += len(subs)
         self._sub_messages += len(subs) * stands_for
         for index, sub in enumerate(subs):

@@ -13,7 +13,6 @@ from drainer.model.destinations import destinations
 from drainer.model.finding import Finding, Level
 from drainer.model.listed import name_lost
 from drainer.model.plan import OffsetPlan
-from drainer.model.terms import Terms
 from drainer.text.escape import command
 from drainer.view import figures
 from drainer.view.findings import findings_page
@@ -75,33 +74,34 @@ def history_page(plan: OffsetPlan) -> Page:
     return Page(Line(count), (section("History", events(plan.account.history)),), subject=subject)
 
 
-def show_before_connecting(
-    terminal: Terminal,
+def fields_before_connecting(
     plan: OffsetPlan,
     path: Path | str,
     brokers: str | None,
     client_config: Path | None,
     extras: Mapping[str, str] | None,
-    *,
-    state: str | None = None,
-) -> None:
-    """Print what a plan makes this machine do, before any of it is done.
+    state: str | None,
+) -> Iterator[Field]:
+    """Yield what a plan makes this machine do, before any of it is done.
 
-    This is shown even with --quiet. ``extras`` are the properties that the plan's handler gets;
-    None if the handler is not loaded.
+    ``extras`` are the properties that the plan's handler gets; None if the handler is not loaded.
+    ``state`` is the place of state that only the plan names, and that has to be confirmed.
     """
-    note = "from the plan" if brokers == plan.terms.bootstrap_servers else ""
-    properties = str(client_config) if client_config else "no client properties"
-    named = plan.account.state if state is None else None
-    terminal.items(
-        Field("plan", str(path), f"begun {plan.terms.created}"),
-        Field("topic", plan.terms.topic, f"for group {plan.terms.group}"),
-        *([Field("connects to", brokers, note), Field("with", properties)] if brokers else []),
-        *(_loads(plan.terms, extras) if extras is not None else []),
-        *([Field("reads", state, "with this environment's login")] if state else []),
-        *([Field("reads", named.uri, "the state of its tasks")] if named else []),
-        urgent=True,
-    )
+    yield Field("plan", str(path), f"begun {plan.terms.created}")
+    yield Field("topic", plan.terms.topic, f"for group {plan.terms.group}")
+    if brokers:
+        by_plan = brokers == plan.terms.bootstrap_servers
+        yield Field("connects to", brokers, "from the plan" if by_plan else "")
+        yield Field("with", str(client_config) if client_config else "no client properties")
+    if extras is not None:
+        yield Field("loads", plan.terms.handler, "this runs its code")
+        for each in destinations(plan.terms):
+            note = f"gets {each.login(extras) or 'no login'}"
+            yield Field(each.kind, each.place, note if each.prefix else "")
+    if state:
+        yield Field("reads", state, "with this environment's login")
+    elif plan.account.state is not None:
+        yield Field("reads", plan.account.state.uri, "the state of its tasks")
 
 
 def show_checks(
@@ -117,15 +117,6 @@ def show_checks(
         for name, error in checks
     ]
     terminal.present(replace(findings_page(findings), warnings=tuple(warnings)))
-
-
-def _loads(terms: Terms, extras: Mapping[str, str]) -> Iterator[Field]:
-    """Yield the handler and the destinations of a plan, each with the login that it gets."""
-    yield Field("loads", terms.handler, "this runs its code")
-    for each in destinations(terms):
-        login = each.login(extras)
-        note = f"gets {login}" if login else "gets no login"
-        yield Field(each.kind, each.place, note if each.prefix else "")
 
 
 def _fields(plan: OffsetPlan) -> Iterator[Item | None]:

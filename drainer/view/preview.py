@@ -17,7 +17,7 @@ from drainer.view.verdict import deadline_field
 def preview_page(action: Preview) -> Page:
     """Make the page of a drain that is about to begin: its backlog, settings and checks."""
     parts = figures.counted(len(action.partitions), "partition")
-    details = []
+    details, undo = [], command("plan undo", action.plan_path)
     if finished := sum(part.finished for part in action.partitions):
         already = figures.counted(finished, "message")
         details.append(Line(f"  {already} already done, which drainer does not handle again"))
@@ -31,7 +31,12 @@ def preview_page(action: Preview) -> Page:
                 (Line(check, mark=OK) for check in action.checks),
                 (Line(note, mark="-") for note in action.notes),
             ),
-            section("Plan", _plan_fields(action)),
+            section(
+                "Plan",
+                deadline_field(action.deadline),
+                Field("plan", str(action.plan_path), "drainer saves progress here"),
+                Field("undo", undo) if action.plan.terms.commits else None,
+            ),
         ),
         subject=f"{_verb(action)} {action.plan.terms.topic} for group {action.plan.terms.group}",
         details=tuple(details),
@@ -39,13 +44,6 @@ def preview_page(action: Preview) -> Page:
         data=action.as_json(),
         event="plan_of_action",
     )
-
-
-def _plan_fields(action: Preview) -> Iterator[Field]:
-    yield from deadline_field(action.deadline)
-    yield Field("plan", str(action.plan_path), "drainer saves progress here")
-    if action.plan.terms.commits:
-        yield Field("undo", command("plan undo", action.plan_path))
 
 
 def _verb(action: Preview) -> str:
@@ -79,10 +77,8 @@ def _together(batching: Batching) -> str:
 def _concurrency(concurrency: Concurrency, batching: Batching | None) -> tuple[str, str]:
     most = figures.count(concurrency.most)
     if not concurrency.is_auto:
-        what = "sub-messages in the handler at once"
-        if batching is not None:
-            what = "calls of the handler at once"
-        return most, what
+        what = "sub-messages in the handler" if batching is None else "calls of the handler"
+        return most, f"{what} at once"
     first = figures.count(concurrency.first)
     return "auto", f"starts at {first} and grows while throughput grows, to {most} at most"
 

@@ -172,8 +172,8 @@ class Terminal:
         """Print ``hint: …``, even with --quiet, because it follows an error."""
         self.event(logging.WARNING, "hint", text)
 
-    def fail(self, error: BaseException) -> None:
-        """Print ``error: …`` and its hint.
+    def fail(self, error: BaseException) -> int:
+        """Print ``error: …`` and its hint, and return the exit code for the error.
 
         A stop that the user requested is printed as such, not as an error. With ``debug``, a
         traceback is printed as well. For a DrainerError, it is the traceback of its cause, such as
@@ -192,10 +192,11 @@ class Terminal:
         fields: dict[str, Any] = {"error": type(error).__name__, "exit_code": code, "hint": hint}
         if isinstance(error, KeyboardInterrupt | Signalled):
             self.event(logging.WARNING, "stopped", text, **fields)
-            return
+            return code
         if self.debug and cause is not None:
             fields["traceback"] = redact("".join(traceback.format_exception(cause))).rstrip()
         self.event(logging.ERROR, "error", text, **fields)
+        return code
 
     def event(self, level: int, event: str, message: str, **fields: Any) -> None:
         """Print a message. Of its ``fields``, a terminal shows only the traceback and the hint.
