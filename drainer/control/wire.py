@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Self
 
-from drainer.model.codec import JsonRecord, decode, encode
+from drainer.model.codec import JsonRecord, convert, decode, encode
 from drainer.model.status import Status
 from drainer.text.mask import mask_reported
 
@@ -64,16 +64,18 @@ class DrainReport:
     ended: Mapping[str, Any] | None = None
 
     def encoded(self) -> bytes:
-        """Encode the report as JSON."""
+        """Encode the report as JSON. It has the status as one object without sections."""
         status = None if self.status is None else self.status.as_json()
-        return encode(_Written(self.about, status, self.age_s, self.ended))
+        fields = {"about": self.about, "age_s": self.age_s, "ended": self.ended}
+        return encode(fields | {"status": status})
 
     @classmethod
     def decoded(cls, data: bytes) -> Self:
         """Decode a report. Raises ValueError."""
-        found, status = decode(data, _Written), None
-        if found.status is not None:
-            status = Status.from_json(found.status)
+        fields = decode(data, dict[str, Any])
+        found, status = fields.pop("status", None), None
+        if found is not None:
+            status = Status.from_json(found)
             limits = status.limits
             hottest = tuple((mask_reported(text), waiting) for text, waiting in limits.hottest)
             held_back = tuple(
@@ -81,14 +83,4 @@ class DrainReport:
             )
             limits = replace(limits, hottest=hottest, held_back=held_back)
             status = replace(status, limits=limits)
-        return cls(found.about, status, found.age_s, found.ended)
-
-
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """A report in JSON. It has the status as one object without sections."""
-
-    about: About
-    status: Mapping[str, Any] | None = None
-    age_s: float = 0.0
-    ended: Mapping[str, Any] | None = None
+        return replace(convert(fields, cls), status=status)

@@ -36,12 +36,8 @@ class ClassWorkload:
     deferred: int
 
 
-@dataclass(frozen=True, slots=True)
-class Passes:
-    """The passes of a drain: those of its priority classes, and the one for the rest."""
-
-    classes: tuple[ClassWorkload, ...]
-    rest: Workload
+# The passes of a drain: those of its priority classes, and the one for the rest.
+Passes = tuple[tuple[ClassWorkload, ...], Workload]
 
 
 class PassDivider:
@@ -101,7 +97,7 @@ class PassDivider:
         searched = (seconds / max(1, messages) for seconds in self._search_s)
         *of_classes, rest = workloads
         found = map(ClassWorkload, self._wheres, of_classes, searched, map(round, self._deferred))
-        return Passes(tuple(found), rest)
+        return tuple(found), rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,14 +138,15 @@ class FirstForecast:
         """
         order, concurrency = without.order, without.concurrency
         seconds, classes = 0.0, []
-        for each in passes.classes:
+        of_classes, rest = passes
+        for each in of_classes:
             costs = replace(setting.costs, message_s=setting.costs.message_s + each.search_s)
             of_pass = replace(setting, costs=costs)
             seconds += forecast(each.workload, of_pass, order, concurrency).seconds
             seconds += setting.latency.mean_s
             count = each.workload.sub_messages
             classes.append(ClassForecast(each.where, seconds, count, each.deferred))
-        seconds += forecast(passes.rest, setting, order, concurrency).seconds
+        seconds += forecast(rest, setting, order, concurrency).seconds
         return cls(tuple(classes), seconds, seconds - without.seconds)
 
     def table(self, in_one_pass: Forecast, workload: Workload) -> Table:

@@ -48,11 +48,10 @@ def payload_fields(payloads: PayloadSettings) -> Iterator[Field]:
     """Yield how a message is decoded and split before the handler gets it."""
     if payloads.times is not None:
         yield Field("times", str(payloads.times), "drainer skips other records")
-    for name, found in (("value", payloads.value_format), ("key", payloads.key_format)):
+    formats = ("value", payloads.value_format), ("key", payloads.key_format)
+    for name, found in (*formats, ("registry", payloads.registry)):
         if found is not None:
             yield Field(name, found)
-    if payloads.registry is not None:
-        yield Field("registry", payloads.registry)
     if payloads.split is not None:
         yield Field("split", shorten(payloads.split, WIDTH))
     none = "a lane of its own" if payloads.unkeyed is Unkeyed.OWN_LANE else "one lane for all"

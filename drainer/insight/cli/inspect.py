@@ -290,10 +290,8 @@ def _group(found: Inspection) -> tuple[str, str]:
         return "none", "Kafka has no group of this name"
     if not found.group.active:
         return found.group.state, ""
-    return (
-        found.group.state,
-        f"{found.group.readers}; stop them first, because a drain needs the group empty",
-    )
+    note = f"{found.group.readers}; stop them first, because a drain needs the group empty"
+    return found.group.state, note
 
 
 def _reading(found: Inspection) -> tuple[str, str]:
