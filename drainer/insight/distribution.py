@@ -105,8 +105,6 @@ class Distribution:
         number = bisect_right(points, (share, math.inf))
         if number >= len(points):
             return points[-1][1]
-        if number == 0:
-            return points[0][1]
         (before, low), (after, high) = points[number - 1], points[number]
         return low + (high - low) * (share - before) / (after - before)
 

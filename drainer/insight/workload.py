@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from functools import cache
 from itertools import repeat
 
 from drainer.core.batches import FOLD_MOST, Batching, BatchOf
@@ -79,6 +80,7 @@ class Workload:
         fan_out: mean sub-messages per message of the sample.
         partitions: by number, the sub-messages and the barriers of the backlog.
         several: whether some sub-messages have several sub-keys.
+        lanes: counts the lanes by size in an order, as ``_count_lanes`` does.
     """
 
     def __init__(self, stretches: Iterable[Neighbours], keys: Keys) -> None:
@@ -88,8 +90,7 @@ class Workload:
         self._sub_keys = Counter[int]()
         self._message_keys = Counter[int]()
         # These results are kept, because the estimate needs them again for each concurrency.
-        self._hottest: dict[tuple[Order, int], Hottest | None] = {}
-        self._lanes_by_size: dict[Order, Counter[tuple[float, float]]] = {}
+        self._hottest, self.lanes = cache(self._find_hottest), cache(self._count_lanes)
         self.partitions: dict[int, tuple[float, float]] = {}
         self.several = False
         self.messages = round(sum(each.messages for each in self._stretches))
@@ -133,9 +134,7 @@ class Workload:
     def hottest(self, order: Order, batching: Batching | None = None) -> Hottest | None:
         """Return the lane that takes the most calls for the whole backlog; None without lanes."""
         run = batching.most if batching is not None and batching.of is BatchOf.LANE else 1
-        if (order, run) not in self._hottest:
-            self._hottest[order, run] = self._find_hottest(order, run)
-        return self._hottest[order, run]
+        return self._hottest(order, run)
 
     def _find_hottest(self, order: Order, run: int) -> Hottest | None:
         if order is Order.NONE:
@@ -151,13 +150,8 @@ class Workload:
         key = f"partition {number}" if order is Order.PARTITION else self._keys.of[number]
         return Hottest(key, found[number], max(1.0, calls(number)))
 
-    def lanes(self, order: Order) -> Counter[tuple[float, float]]:
-        """Count the lanes by size: the number of sub-messages, and of those that may be folded."""
-        if order not in self._lanes_by_size:
-            self._lanes_by_size[order] = self._count_lanes(order)
-        return self._lanes_by_size[order]
-
     def _count_lanes(self, order: Order) -> Counter[tuple[float, float]]:
+        """Count the lanes by size: the number of sub-messages, and of those that may be folded."""
         if order is Order.NONE:
             return Counter({(1.0, 0.0): self.sub_messages})
         found, folded = self._lanes(order)

@@ -204,9 +204,18 @@ def find(folder: Path) -> SandboxState | None:
     Raises SandboxRefused as ``down`` does, and when another user could write to the folder.
     """
     file = folder / STATE_FILE
-    try:
-        ensure_own(folder)
-        found = decode(read_own(file), SandboxState)
+    hint = "If its broker still runs, kill it. Then remove the folder."
+    with raised_as(
+        SandboxRefused, OSError, ValueError, about=f"{file} is not a sandbox's state: ", hint=hint
+    ):
+        try:
+            ensure_own(folder)
+            found = decode(read_own(file), SandboxState)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except NotTrusted as error:
+            text = f"{folder} is not a sandbox of yours: {error}"
+            raise SandboxRefused(text, hint="Name another folder with --folder.") from None
         if found.format != FORMAT:
             raise ValueError(f"its format is {found.format}")
         process = found.process
@@ -214,16 +223,4 @@ def find(folder: Path) -> SandboxState | None:
             raise ValueError(f"process {process.pid} is not its broker")
         if found.registry is not None and not found.registry.is_of(folder):
             raise ValueError(f"process {found.registry.process.pid} is not its registry")
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except NotTrusted as error:
-        raise SandboxRefused(
-            f"{folder} is not a sandbox of yours: {error}",
-            hint="Name another folder with --folder.",
-        ) from None
-    except (OSError, ValueError) as error:
-        raise SandboxRefused(
-            f"{file} is not a sandbox's state: {error}",
-            hint="If its broker still runs, kill it. Then remove the folder.",
-        ) from error
     return found
