@@ -39,7 +39,8 @@ from drainer.operations.start import Prepared, Request
 from drainer.store.place import PlanPlace
 from drainer.text.escape import json_text
 from drainer.text.mask import describe
-from drainer.view.live import ControlKeys, ProgressView, progress_view
+from drainer.view.background import InBackground
+from drainer.view.live import ControlKeys, progress_view
 from drainer.view.preview import preview_page
 from drainer.view.report.file import ReportFile, write_page
 from drainer.view.status import LivePage, status_fields
@@ -232,7 +233,7 @@ def preview_and_drain(
             return resuming_with(context, plan, control.retyped())
 
         keys = ControlKeys(control, THIS_PROCESS.user(), why_not_by_key())
-        with progress_view(terminal, keys) as view:
+        with InBackground(progress_view(terminal, keys), terminal.print_line) as view:
             give_up = partial(end_at_once, terminal, view, action.plan_path, resuming)
 
             def show(status: Status) -> None:
@@ -242,7 +243,7 @@ def preview_and_drain(
 
             summary = drain(
                 *(cluster, prepared, running),
-                Callbacks(show, terminal.print_line, give_up, resuming),
+                Callbacks(show, view.print_line, give_up, resuming),
                 control=control,
             )
     followers.end(summary)
@@ -252,7 +253,7 @@ def preview_and_drain(
 
 
 def end_at_once(
-    terminal: Terminal, view: ProgressView, plan: PlanPlace, resuming: Callable[[], Resuming]
+    terminal: Terminal, view: InBackground, plan: PlanPlace, resuming: Callable[[], Resuming]
 ) -> NoReturn:
     """End the process from another thread, because the handler blocks the main one."""
     reporting = threading.Thread(
@@ -264,7 +265,7 @@ def end_at_once(
 
 
 def _report_end(
-    terminal: Terminal, view: ProgressView, plan: PlanPlace, resuming: Resuming
+    terminal: Terminal, view: InBackground, plan: PlanPlace, resuming: Resuming
 ) -> None:
     error = Interrupted(
         "stopped at once while the handler blocked the event loop; calls in flight are still"

@@ -52,6 +52,7 @@ from drainer.spark.state.state import state_beside
 from drainer.spark.task.chunk import why_whole
 from drainer.store.place import PlanPlace, absolute, parse_place
 from drainer.store.plan_file import SavedPlan, plan_at
+from drainer.view.background import InBackground
 from drainer.view.live import progress_view
 from drainer.view.preview import preview_page
 from drainer.view.summary import show_summary
@@ -189,12 +190,12 @@ def _drain(
             prepared = _prepare(cluster, file, request, resumes, running)
             prepared = on_spark(prepared, settings, spark)
             terminal.preview(preview_page(prepared.action))
-            callbacks = Callbacks(view.update, terminal.print_line)
+            callbacks = Callbacks(view.update, view.print_line)
             runtime = replace(THIS_PROCESS, stop_signals=stops.listening)
             return run_drain(cluster, prepared, running, callbacks, runtime=runtime)
 
     # The drain runs in another thread, since this one may have an event loop.
-    with progress_view(terminal) as view:
+    with InBackground(progress_view(terminal), terminal.print_line) as view:
         summary = interruptible(run, interrupted=stops.press)
     show_summary(terminal, summary)
     return summary

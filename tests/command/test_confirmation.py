@@ -7,7 +7,7 @@ import pytest
 from command.conftest import OnTerminal, operations
 from command.process import Command
 from command.terminal import CTRL_C
-from kafka.topic import Topic
+from kafka.topic import Topic, eventually
 
 
 @pytest.fixture
@@ -44,6 +44,35 @@ def test_any_other_answer_than_yes_touches_nothing(
     session.types(typed)
     assert "nothing was touched" in session.ends(3)
     assert is_untouched(command, topic)
+
+
+TALKS = """
+import asyncio
+import drainer
+
+class Talks(drainer.Handler):
+    async def handle(self, sub):
+        if sub.message.offset == 0:
+            print("x" * 300_000)  # More than a terminal keeps.
+            await asyncio.sleep(1.5)  # A frame is drawn meanwhile.
+        with open({done!r}, "a") as done:
+            print(sub.message.offset, file=done)
+"""
+
+
+def test_a_terminal_that_nobody_reads_does_not_stop_a_drain(
+    command: Command, topic: Topic, on_terminal: OnTerminal
+) -> None:
+    done = command.home / "done"
+    handler = command.handler(TALKS.format(done=str(done)))
+    words = ["run", *command.what(topic), "--handler", f"{handler}:Talks", "-c", "1", "--yes"]
+    session = on_terminal(*words, "--from", "earliest")
+
+    def all_done() -> bool:
+        return done.exists() and len(done.read_text().splitlines()) == 300
+
+    eventually(all_done, "all is handled though nobody reads", 40)
+    session.ends(0)
 
 
 def test_a_yes_drains_and_ctrl_c_stops_safely_and_prints_how_to_resume(
