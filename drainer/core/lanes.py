@@ -8,8 +8,8 @@ watermark follows the work (docs/explanation/proofs.md has the proof).
 Two structures find the next lane in O(1), amortised:
 
 - The line has the ready lanes in blocks, by the age of the sub-message at the head. A block has
-  what was delivered while BLOCK sub-messages came to wait behind others. In a block, the lane that
-  is ready for the longest time goes first. A lane has one entry. If it starts before its turn, it
+  about BLOCK sub-messages that were delivered one after another. In a block, the lane that is ready
+  for the longest time goes first. A lane has one entry. If it starts before its turn, it
   keeps the entry, which is looked at when its turn comes.
 - Buckets have the lanes in which several wait by how many, rounded to a quarter of an octave. A
   lane may be in a bucket that is too high, and is moved when it is found there. Which buckets are
@@ -107,7 +107,7 @@ class MultiKeyEntry:
     """A sub-message with several sub-keys, and its lanes. It is ready when it heads all of them.
 
     Its turn comes as that of others, but if the line has passed it, or one of its lanes is
-    critical, it goes before all lanes.
+    critical, it goes before all lanes. ``sub`` is None once it has finished.
     """
 
     __slots__ = ("lanes", "lanes_ahead", "passed", "sub")
@@ -115,7 +115,7 @@ class MultiKeyEntry:
     lane: ClassVar[None] = None
 
     def __init__(self, sub: SubMessage, lanes_ahead: int) -> None:
-        self.sub = sub
+        self.sub: Any = sub
         self.lanes_ahead = lanes_ahead  # The number of lanes that it does not head yet, or GONE.
         self.lanes: list[Lane] = []
         self.passed = False
@@ -141,7 +141,8 @@ class Lanes:
         self._lanes: dict[Hashable, Lane | SubMessage] = {}
         self._blocks: defaultdict[int, deque[Entry]] = defaultdict(deque)
         self._current = self._newest = 0  # Numbers of blocks: the first one, and the last.
-        self._line = self._blocks[0]  # The current block.
+        self._old: deque[Entry] = deque()  # Lanes whose heads are older than the current block.
+        self._line = self._blocks[0]  # The current block, or what is older.
         self._room = BLOCK
         self._blocks_most = BLOCKS_MIN
         self._buckets: list[dict[Lane, None]] = []
@@ -199,6 +200,7 @@ class Lanes:
             sub.lane_key = key
             self._blocks[self._newest].append(sub)
             self.ready += 1
+            self._note_delivered()
             return
         if isinstance(lane, SubMessage):
             lane = self._widen(lane)
@@ -206,7 +208,8 @@ class Lanes:
         sub.next = None
         self._append(lane, sub)
         if lane.held == NOT_HELD:
-            self._note_behind()
+            self._behind += 1
+            self._note_delivered()
         else:
             lane.held += 1
 
@@ -246,9 +249,9 @@ class Lanes:
         self.ready += started
         if behind:
             self._behind += behind
-            self._room -= started + behind
-            if self._room <= 0:
-                self._begin_block()
+        room = self._room = self._room - started - behind
+        if room <= 0:
+            self._begin_block()
 
     def push_to_all(self, sub: SubMessage, keys: Iterable[Hashable]) -> None:
         """Give a sub-message a place in several lanes. It runs when it heads all of them."""
@@ -272,9 +275,10 @@ class Lanes:
                 entry.lanes_ahead = GONE
         self._blocks[self._newest].append(entry)
         if entry.lanes_ahead > 0:
-            self._note_behind()
+            self._behind += 1
         elif not entry.lanes_ahead:
             self.ready += 1
+        self._note_delivered()
 
     def push_alone(self, sub: SubMessage) -> None:
         """Make a sub-message ready that stands in no lane: a barrier whose turn has come."""
@@ -301,7 +305,7 @@ class Lanes:
             if critical is not None:
                 return critical
         line = self._line
-        while line or (self._current < self._newest and (line := self._next_block())):
+        while line or (line := self._next_block()):
             entry: Any = line.popleft()
             lane = entry.lane
             if lane is ALONE_READY:
@@ -321,7 +325,8 @@ class Lanes:
                 entry.lanes_ahead = GONE
                 self.ready -= 1
                 self.running += 1
-                return entry.sub
+                several: SubMessage = entry.sub
+                return several
             elif type(lane) is Lane and lane.ready and lane.head is entry:
                 lane.early = True  # The lane has an entry of its own behind this one.
             else:
@@ -341,7 +346,7 @@ class Lanes:
         elif type(lane) is Lane:
             self._advance(lane)
         elif lane is not None:
-            sub.lane = None  # A reference cycle would keep both in memory.
+            sub.lane = lane.sub = None  # The line may keep the entry for a while.
             for each in lane.lanes:
                 self._advance(each)
 
@@ -466,7 +471,7 @@ class Lanes:
         if lane is None:  # It is a barrier, and its whole partition is behind it.
             self.parked += 1
             return ()
-        sub.lane = None
+        sub.lane = lane.sub = None
         return tuple(self._park(each.key).key for each in lane.lanes)
 
     def hottest(self, most: int) -> list[tuple[Hashable, int]]:
@@ -510,8 +515,7 @@ class Lanes:
                     found[key] = 0
         return max(found.items(), key=lambda each: each[1], default=None)
 
-    def _note_behind(self) -> None:
-        self._behind += 1
+    def _note_delivered(self) -> None:
         self._room -= 1
         if self._room <= 0:
             self._begin_block()
@@ -618,7 +622,8 @@ class Lanes:
 
     def _weigh(self) -> None:
         # Find which buckets are critical anew.
-        self._weight = self.workers / self.critical_share
+        # One worker takes as long in any order.
+        self._weight = self.workers / self.critical_share if self.workers > 1 else 0.5
         self._top = rank = max(UNRANKED, self._filled.bit_length() - 1)
         self._longest = max(SHORTEST, _least_in(rank))
         self._critical_below = (_least_in(rank + 1) - 1) * self._weight
@@ -651,21 +656,26 @@ class Lanes:
 
     def _next_block(self) -> deque[Entry]:
         # Go on to the next block that has an entry, or to the newest.
+        if self._line is self._old:
+            self._line = self._blocks[self._current]
         while not self._line and self._current < self._newest:
             self._blocks.pop(self._current, None)
             self._current += 1
+            if self._current not in self._blocks:
+                self._current = min(self._blocks, default=self._newest)
             self._line = self._blocks[self._current]
         return self._line
 
     def _clear_blocks(self) -> None:
         # While critical lanes go first, blocks might never be reached. Without this, there would be
         # some for the whole backlog.
-        for number, block in list(self._blocks.items()):
+        for block in (self._old, *self._blocks.values()):
             live = [entry for entry in block if _is_live(entry)]
             block.clear()
             block.extend(live)
-            if not live and block is not self._line:
-                del self._blocks[number]
+        self._blocks = defaultdict(
+            deque, {n: each for n, each in self._blocks.items() if each or n == self._current}
+        )
         self._blocks_most = max(BLOCKS_MIN, 2 * len(self._blocks))
 
     def _start(self, lane: Lane) -> SubMessage:
@@ -705,7 +715,8 @@ class Lanes:
             if not lane.early:
                 number = head.lane_key
                 if number < self._current:
-                    self._line.appendleft(lane)  # What is older goes first.
+                    self._old.append(lane)
+                    self._line = self._old
                 else:
                     self._blocks[number].append(lane)
 

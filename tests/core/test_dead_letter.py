@@ -301,7 +301,8 @@ def test_whatever_stands_in_a_record_it_is_a_letter_or_left_alone(message: Messa
         again = read_letter(as_record(sample.letter(former=letter).without_payload()))
         assert again.redrives == letter.redrives + 1
         assert (again.id, again.from_) == (letter.id, letter.from_)
-        assert same(again.key, sub.original.key)
+        # A record may name a key for what it calls a barrier, which has none.
+        assert isinstance(sub.original, Barrier) or same(again.key, sub.original.key)
 
 
 def test_headers_that_the_client_can_not_read_are_no_letter() -> None:

@@ -213,7 +213,7 @@ def test_an_estimate_counts_sub_messages_of_a_class_that_wait_for_the_rest() -> 
         first, _rest = divider.divide(0, subs, 10.0)
         assert [sub.key for sub in first] == (["c1"] if specs == ["a", "c1"] else [])
     workload = Workload([], Keys())
-    (found,) = divider.divided([workload, workload], 3).classes
+    (found,), _ = divider.divided([workload, workload], 3)
     assert found.deferred == 20  # c2 behind the one that waits for a, and c3 behind a barrier
 
 

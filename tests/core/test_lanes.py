@@ -6,6 +6,7 @@ test_laws.py has the order in each lane.
 from __future__ import annotations
 
 import random
+import weakref
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -49,6 +50,7 @@ def keys_taken(lanes: Lanes) -> Iterator[object]:
 
 def test_a_worker_leaves_its_lane_for_a_hotter_one() -> None:
     lanes = Lanes()
+    lanes.adjust(workers=2)
     push_each(lanes, *"a" * 4)
     first = lanes.take()
     assert first is not None
@@ -106,6 +108,7 @@ def test_a_longer_lane_is_not_critical_once_all_is_read() -> None:
 
 def test_what_waits_behind_a_delayed_sub_message_is_no_work_that_could_run() -> None:
     lanes = Lanes()
+    lanes.adjust(workers=2)
     push_each(lanes, *"d" * 50)
     delayed = lanes.take()
     assert delayed is not None
@@ -138,6 +141,77 @@ def test_several_keys_wait_for_their_turn_unless_a_lane_of_theirs_is_critical() 
     assert first is not None
     push_each(lanes, *"abc")
     assert lanes.finish_and_take(first) is hot[0], "x has more than half of all that waits"
+
+
+def steps_behind(lanes: Lanes, concurrency: int, keys: Sequence[str], most: int) -> int:
+    """Play calls of equal length, and return how far the first unfinished is behind the work.
+
+    ``most`` lanes are ready at once, at most, as far as there is more to push.
+    """
+    lanes.adjust(workers=concurrency)
+    subs, pushed = [*map(SubMessage, keys)], 0
+    finished, below, behind, done = set[int](), 0, 0, 0
+    places = {id(sub): place for place, sub in enumerate(subs)}
+    running: list[SubMessage] = []
+    while done < len(subs):
+        while pushed < len(subs) and lanes.ready < most:
+            lanes.push_each([subs[pushed]])
+            pushed += 1
+        while len(running) < concurrency and (sub := lanes.take()) is not None:
+            running.append(sub)
+        for sub in running:
+            lanes.finish(sub)
+            finished.add(places[id(sub)])
+        done += len(running)
+        running.clear()
+        while below in finished:
+            below += 1
+        behind = max(behind, done - below)
+    return behind
+
+
+def test_a_lane_keeps_its_age_while_only_new_keys_come() -> None:
+    keys = [*["old"] * 60, *map(str, range(20_000))]
+
+    assert steps_behind(Lanes(), 8, keys, 1_000) < 1_000
+
+
+def test_lanes_that_were_passed_are_taken_oldest_first() -> None:
+    lanes = Lanes()
+    lanes.adjust(workers=100)
+    for _ in range(10):
+        lanes.push_each([*map(SubMessage, map(str, range(1_000)))])
+    first = [lanes.take() for _ in range(1_000)]
+    assert lanes.take() is None  # The line has passed all of them.
+    for sub in first:
+        assert sub is not None
+        lanes.finish(sub)
+    lanes.adjust(workers=2)
+    assert [*keys_taken(lanes)] == [*map(str, range(1_000))]
+
+
+def test_one_worker_takes_the_oldest_whatever_is_critical() -> None:
+    keys = [key for n in range(2_000) for key in ("hot", "hot", f"{n}")]
+
+    assert steps_behind(Lanes(), 1, keys, 1_000) < 2 * BLOCK
+
+
+def test_finished_sub_messages_with_several_keys_are_not_kept() -> None:
+    class Payload:
+        """Something that is seen to go."""
+
+    lanes, made = Lanes(), list[weakref.ref[Payload]]()
+    lanes.adjust(workers=2)
+    for number in range(1_000):
+        sub = SubMessage(None, Payload(), keys=("hot", f"{number}"))
+        made.append(weakref.ref(sub.content))
+        lanes.push_to_all(sub, sub.keys or ())
+    del sub
+    taken = lanes.take()
+    for _ in range(900):
+        assert taken is not None
+        taken = lanes.finish_and_take(taken)
+    assert sum(each() is not None for each in made) == 100
 
 
 def test_hottest_lists_lanes_by_what_waits_and_only_the_hot_ones() -> None:
@@ -183,6 +257,7 @@ def test_several_keys_that_go_first_leave_few_stale_entries_behind() -> None:
 
 def test_a_critical_lane_leaves_few_stale_entries_behind_old_ones_that_wait() -> None:
     lanes = Lanes()
+    lanes.adjust(workers=2)
     old = push_each(lanes, "old", "z")
     push_each(lanes, *"z" * 9)
     lanes.take(), lanes.take()
