@@ -7,6 +7,7 @@ outside makes it unsafe to go on. In each case, the plan has what is finished.
 from __future__ import annotations
 
 import asyncio
+from signal import Signals
 from typing import Any
 
 from drainer.core.dispatch import Dispatcher
@@ -15,6 +16,7 @@ from drainer.engine.loop import event_loop
 from drainer.engine.outcome import Ending
 from drainer.engine.pipeline import Pipeline
 from drainer.engine.ports import DrainContext, Ports
+from drainer.engine.signals import signals_to
 from drainer.engine.watchdog import Watchdog
 from drainer.errors import HandleFailed
 from drainer.handler import Context
@@ -58,7 +60,10 @@ class LocalDrain:
 
         with runtime.interpreter():
             if not has_running_loop():
-                return drain()
+                # While the handler is opened, a signal must not end the process at once: the drain
+                # has a plan by then, and takes it back if nothing was handled.
+                with signals_to(lambda number, _: self._on_signal(Signals(number).name)):
+                    return drain()
             # Only the main thread gets signals, and it will wait for the thread that drains.
             with runtime.stop_signals(loop, self._on_signal, self._context.give_up):
                 return in_a_thread(drain).result()
@@ -123,7 +128,7 @@ class LocalDrain:
         )
 
     def _on_signal(self, name: str) -> None:
-        if self._ending.on_signal is None:  # Without another loop, Python would raise this itself.
+        if self._ending.on_signal is None:  # The handler is being opened.
             raise KeyboardInterrupt(f"interrupted by {name}")
         self._ending.on_signal(name)
 

@@ -23,10 +23,12 @@ BLOCKED_S = 1.0  # An event loop that has not noticed the second signal after th
 def signals_to(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
     """Let ``handler`` get the signals that stop a process, for as long as the block lasts.
 
-    A signal that was ignored when the process began stays ignored: ``nohup`` counts on that, and so
-    does a shell without job control for what it puts in the background.
+    In another thread than the main one nothing changes, because Python lets that one alone handle
+    signals. A signal that was ignored when the process began stays ignored: ``nohup`` counts on
+    that, and so does a shell without job control for what it puts in the background.
     """
-    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    in_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS if in_main}
     previous_handlers = {number: was for number, was in before.items() if was is not signal.SIG_IGN}
     for number in previous_handlers:
         signal.signal(number, handler)
@@ -63,6 +65,11 @@ def ignore_signals() -> None:
     """
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+
+
+def interrupt(number: int, _: FrameType | None) -> None:
+    """Raise KeyboardInterrupt for any signal that stops a process."""
+    raise KeyboardInterrupt(f"interrupted by {signal.Signals(number).name}")
 
 
 @contextmanager

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 
-from drainer.engine.signals import signals_to
+from drainer.engine.signals import interrupt, signals_to
 from drainer.errors import (
     BrokerUnreachable,
     DrainerError,
@@ -113,7 +110,7 @@ def measure_limits(
                 f"{file.path} has changed in the meantime: another process uses it",
                 hint="Repeat the command to resume from there.",
             )
-        with host as make_traffic, _stop_signals():
+        with host as make_traffic, signals_to(interrupt):
             try:
                 with _naming_the_way_to_resume(file):
                     for topic in topics:
@@ -156,20 +153,6 @@ def _remove(cluster: Cluster, topics: Sequence[str]) -> DrainerError | None:
 
 
 @contextmanager
-def _stop_signals() -> Iterator[None]:
-    """Raise KeyboardInterrupt for any stop signal. Spark's own handler would kill its tasks."""
-
-    def stop(number: int, _: FrameType | None) -> None:
-        raise KeyboardInterrupt(signal.Signals(number).name)
-
-    # Python lets only the main thread handle signals. A program that calls this in another thread
-    # handles them itself.
-    listens = threading.current_thread() is threading.main_thread()
-    with signals_to(stop) if listens else nullcontext():
-        yield
-
-
-@contextmanager
 def _naming_the_way_to_resume(file: LimitsFile) -> Iterator[None]:
     try:
         yield
@@ -177,7 +160,7 @@ def _naming_the_way_to_resume(file: LimitsFile) -> Iterator[None]:
         found = file.find()
         kept = 0 if found is None else len(found.trials)
         raise Interrupted(
-            f"stopped by {str(error) or 'Ctrl-C'}: all traffic has ended, and"
+            f"{str(error) or 'interrupted'}: all traffic has ended, and"
             f" {file.path} keeps {kept} trial{'' if kept == 1 else 's'}",
             hint="Repeat the command to resume.",
         ) from None

@@ -168,6 +168,11 @@ class PartitionPlan:
     leader_epoch: Whole | None = None
     lost: Ranges = ()
 
+    @property
+    def before(self) -> int:
+        """The offset to which ``plan undo`` moves the group."""
+        return self.start if self.prior is None else self.prior
+
 
 @dataclass(frozen=True, slots=True)
 class StateReference(JsonRecord):

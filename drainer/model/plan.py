@@ -98,8 +98,15 @@ class OffsetPlan:
             raise damaged(f"it is not JSON: cut short, or not a plan ({error})") from None
         if not isinstance(body, dict) or "format" not in body:
             raise damaged("it is JSON, but not an offset plan")
-        if body["format"] != FORMAT:
-            raise damaged(f"it has format {body['format']!r}; this drainer reads {FORMAT!r}")
+        if (found := body["format"]) != FORMAT:
+            if str(found).startswith("drainer-plan/"):
+                raise PlanRefused(
+                    f"another version of drainer wrote the plan: it has format {found!r}, and this"
+                    f" one reads {FORMAT!r}",
+                    hint="Finish the drain with that version. If it is done, or is to be repeated"
+                    " from the committed offset, move the file away or name another with --plan.",
+                )
+            raise damaged(f"it has format {found!r}; this drainer reads {FORMAT!r}")
         digest = body.pop("digest", None)
         try:
             plan = cls(Terms.from_json(body), Account.from_json(body))

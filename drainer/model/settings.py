@@ -204,6 +204,11 @@ class FailureSettings(JsonRecord):
 
     def __post_init__(self) -> None:
         parse_texts(self)
+        if not isinstance(self.max_failures, Limit):
+            raise UsageError(
+                f"max_failures={self.max_failures!r} is not a limit",
+                hint='Give a text, such as "100", "1%" or "none".',
+            )
         delays = (self.retry_delay_s, self.retry_max_delay_s)
         waits = (self.timeout_s, self.max_outage_s, self.max_doubt_s)
         if min(self.retries, *delays, *waits) < 0:

@@ -174,8 +174,8 @@ def _plan_written(
 ) -> Iterator[None]:
     """Write the plan, and then run the block.
 
-    If the drain is new and the block raises an error, the plan is removed again. An earlier plan
-    that was set aside for it is moved back to its place.
+    If the drain is new and the block raises an error or is interrupted, the plan is removed again.
+    An earlier plan that was set aside for it is moved back to its place.
     """
     file, plan = prepared.file, prepared.plan
     if prepared.action.resumes:
@@ -191,8 +191,8 @@ def _plan_written(
         if archived is not None:
             print_line(f"kept the earlier plan as {archived}")
         yield
-    except DrainerError:
-        # Nothing was handled yet, because a drain raises nothing after the handler's open().
+    except (DrainerError, KeyboardInterrupt):
+        # Nothing was handled yet, because a drain raises neither after the handler's open().
         file.rollback(plan, archived)
         if archived is not None:
             print_line(f"restored the earlier plan at {file.path}")

@@ -52,10 +52,9 @@ def undo_moves(cluster: Cluster, loaded: LoadedPlan) -> list[Move]:
     ensure_same_place(cluster, loaded)
     for number, offset in committed_offsets(cluster, plan).items():
         part = plan.account.partitions[number]
-        prior = part.start if part.prior is None else part.prior
         never = offset is None and part.prior is None
-        if (offset, part.committed) != (prior, prior) and not never:
-            moves.append(Move(number, offset, prior))
+        if (offset, part.committed) != (part.before, part.before) and not never:
+            moves.append(Move(number, offset, part.before))
     return moves
 
 

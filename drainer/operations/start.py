@@ -360,15 +360,29 @@ def _check_plan(file: SavedPlan, request: Request, topic_id: str) -> LoadedPlan 
         file.ensure_free()
         redrives = None not in (request.redrive, known.terms.redrive)
         if known.account.state is not None or not (redrives or _did_nothing(seen)):
+            repeats = ", and repeat what is done above it, name another file with --plan."
+            if known.account.state is None and _finished_nothing(seen):
+                repeats = f" before the drain: {command('plan undo', path)}, and run again."
             raise PlanRefused(
                 f"{path} is the plan of an unfinished drain of this topic and group",
-                hint="To begin again from the group's offset, and repeat what is done above it,"
-                f" name another file with --plan. To resume it: {command('resume', path)}",
+                hint=f"To begin again from the group's offset{repeats}"
+                f" To resume it: {command('resume', path)}",
             )
     return seen
 
 
 def _did_nothing(seen: LoadedPlan) -> bool:
+    """Return whether the drain of an unfinished plan has finished nothing, and moved no offset.
+
+    If it began past the group's offset, as with --from, its first commit moved the group there. A
+    new drain from there would leave out what lies between.
+    """
+    partitions = seen.plan.account.partitions.values()
+    stays = all(part.committed in (part.before, None) for part in partitions)
+    return stays and _finished_nothing(seen)
+
+
+def _finished_nothing(seen: LoadedPlan) -> bool:
     """Return whether the drain of an unfinished plan has ended, and finished nothing before.
 
     A drain that was killed may have finished what its plan does not have yet.

@@ -79,7 +79,8 @@ def test_a_run_that_is_stopped_leaves_nothing_behind_and_is_resumed(command: Com
     stopped = running.ends(4, PATIENCE_S)
 
     assert (
-        "stopped by SIGINT: all traffic has ended, and limits.json keeps 1 trial" in stopped.error
+        "interrupted by SIGINT: all traffic has ended, and limits.json keeps 1 trial"
+        in stopped.error
     )
     assert "Repeat the command" in stopped.hint
     eventually(lambda: topic not in find_test_topics(command.cluster), "it is gone")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+
 from drainer.handler import Context, Fatal, Handler
 from drainer.message import SubMessage
 
@@ -9,6 +12,20 @@ from drainer.message import SubMessage
 class WillNotOpen(Handler):
     def open(self, context: Context) -> None:
         raise LookupError("no index")
+
+    async def handle(self, sub: SubMessage) -> None:
+        raise AssertionError("it was never open")
+
+
+class Signals(Handler):
+    """Sends its own process a signal while it is opened."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    async def open(self, context: Context) -> None:
+        os.kill(os.getpid(), self.number)
+        await asyncio.sleep(10)
 
     async def handle(self, sub: SubMessage) -> None:
         raise AssertionError("it was never open")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from signal import SIGINT, SIGTERM
 
 import pytest
 
@@ -21,10 +22,11 @@ from drainer.errors import (
 from drainer.kafka.committer import GroupCommitter
 from drainer.kafka.lock import GroupLock
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
+from drainer.operations.plan import undo, undo_moves
 from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.store.plan_file import PlanFile
 from operations.conftest import MESSAGES, Story
-from operations.handlers import Fails, Remembers, WillNotOpen
+from operations.handlers import Fails, Remembers, Signals, WillNotOpen
 
 
 def no_lock(self: GroupLock) -> None:
@@ -41,6 +43,14 @@ def test_a_handler_that_does_not_open_leaves_no_plan_or_that_of_a_resume(story: 
         story.drain(story.prepared_to_resume(WillNotOpen()))
     assert story.file.load().plan.account.watermark(0) == 20
     assert story.drain(story.prepared_to_resume()).messages.done == MESSAGES
+
+
+@pytest.mark.parametrize("number", [SIGINT, SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_signal_while_the_handler_is_opened_leaves_no_plan(story: Story, number: int) -> None:
+    with pytest.raises(KeyboardInterrupt, match="interrupted by SIG"):
+        story.drain(story.prepared(Signals(number)))
+    assert (story.left, story.committed) == ([], None)
+    assert story.drain(story.prepared()).messages.done == MESSAGES
 
 
 def test_a_drain_that_waits_for_its_lock_is_found_by_other_processes(
@@ -119,6 +129,22 @@ def test_a_plan_of_which_nothing_was_handled_makes_room_for_another_drain(story:
     assert any(expected in each for each in prepared.action.warnings)
     assert story.drain(prepared).messages.done == MESSAGES
     assert story.file.load().plan.terms.drain_id != first
+
+
+def test_a_plan_that_moved_the_group_is_kept_until_that_is_undone(story: Story) -> None:
+    """A drain from the committed offset would leave out what ``--from`` skipped."""
+    story.put_group(0)
+    assert story.drain(story.prepared(Fails(), from_="10")).exit_code == 5
+    assert story.committed == 10
+
+    with pytest.raises(PlanRefused, match="unfinished") as caught:
+        story.prepared()
+    assert f"drainer plan undo {story.file.path}, and run again" in (caught.value.hint or "")
+
+    loaded = story.file.load()
+    moves = undo_moves(story.cluster, loaded)
+    undo(story.cluster, story.file, loaded, moves, lambda _: None)
+    assert story.drain(story.prepared()).messages.done == MESSAGES
 
 
 def test_a_plan_of_which_something_was_handled_is_kept_even_after_an_undo(story: Story) -> None:

@@ -168,6 +168,9 @@ def test_another_format_version_is_named(version: object) -> None:
 
     assert repr(version) in str(error)
     assert repr(FORMAT) in str(error)
+    assert ("another version of drainer wrote" in str(error)) == (version is not None)
+    assert "another" in (error.hint or "")
+    assert "--plan" in (error.hint or "")
 
 
 GONE = object()
