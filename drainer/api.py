@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias
@@ -18,8 +18,10 @@ from typing import Any, ParamSpec, TypeAlias
 from drainer.engine.control import Control, Stop
 from drainer.engine.preview import Preview
 from drainer.engine.runtime import THIS_PROCESS
+from drainer.engine.signals import interrupt, signals_to
 from drainer.errors import DrainerError, UsageError
 from drainer.handler import Handler
+from drainer.host.calls import has_running_loop
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.loading.loader import NO_EXTRAS, LoadedHandler, load_handler
@@ -45,6 +47,17 @@ DEFAULTS = LocalSettings()
 
 
 @contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM raise KeyboardInterrupt, even if this thread runs an event loop.
+
+    The handler of ``asyncio.run`` would only cancel the task, which goes on until it awaits
+    something.
+    """
+    with signals_to(interrupt) if has_running_loop() else nullcontext():
+        yield
+
+
+@contextmanager
 def noting_hints() -> Iterator[None]:
     """Put the hint of an error where a traceback shows it."""
     try:
@@ -56,6 +69,7 @@ def noting_hints() -> Iterator[None]:
 
 
 @noting_hints()
+@_interruptible()
 def drain(
     *,
     topic: str,
@@ -129,6 +143,7 @@ def drain(
 
 
 @noting_hints()
+@_interruptible()
 def resume(
     plan: str | Path,
     *,

@@ -84,11 +84,14 @@ class Produce(Handler):
             self._split, self.absolute_options["split"] = _split_by(options["split"])
         self._topic = topic
 
-    def look_at_target(self, partitions_of: Callable[[str], int]) -> tuple[list[str], list[str]]:
+    def look_at_target(
+        self, partitions_of: Callable[[str], int], earlier: Mapping[str, str]
+    ) -> tuple[list[str], list[str]]:
         """Count the partitions of the topic, for the plan to keep.
 
-        Returns the checks that passed, and warnings. Raises UsageError when the topic has fewer
-        partitions than are to be used.
+        ``earlier`` has the options of the drain that wrote there before, if there was one. Returns
+        the checks that passed, and warnings. Raises UsageError when the topic has fewer partitions
+        than are to be used.
         """
         topic, used, found = self._topic, self._partitions, partitions_of(self._topic)
         if found < used:
@@ -99,13 +102,25 @@ class Produce(Handler):
         self._partitions = used or found
         self.absolute_options["partitions"] = str(self._partitions)
         partitioner = self.absolute_options["partitioner"]
+        moved = []
+        names = "partitioner", "partitions"
+        before = {name: earlier.get(name, self.absolute_options[name]) for name in names}
+        if earlier.get("topic") == topic and before != {n: self.absolute_options[n] for n in names}:
+            keep = " ".join(f"--set {name}={value}" for name, value in before.items())
+            moved = [
+                f"the earlier records are spread over {before['partitions']} partitions of {topic}"
+                f" by {before['partitioner']}, and new ones over {self._partitions} by"
+                f" {partitioner}, so later records of a sub-key may be in another partition; to"
+                f" keep the places, add {keep}"
+            ]
         if self._partitions == found:
             over = f"{counted(found, 'partition')} of {topic}"
-            return [f"produce spreads records over {over}, by {partitioner}"], []
+            return [f"produce spreads records over {over}, by {partitioner}"], moved
         return [], [
+            *moved,
             f"{topic} has {found} partitions, but this drain writes to the first {used}, so that"
             " each sub-key stays in its partition; producers that use all of them put later records"
-            " of a sub-key elsewhere"
+            " of a sub-key elsewhere",
         ]
 
     def open(self, context: Context) -> None:

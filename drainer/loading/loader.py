@@ -202,15 +202,18 @@ class LoadedHandler:
         right, wrong = self.decoding.check(messages())
         return [*checks, *right], [*warnings, *wrong]
 
-    def look_at_target(self, partitions_of: Callable[[str], int]) -> tuple[list[str], list[str]]:
+    def look_at_target(
+        self, partitions_of: Callable[[str], int], earlier: Mapping[str, str]
+    ) -> tuple[list[str], list[str]]:
         """Let a built-in handler look at the topic that it writes to, before the first preview.
 
         Afterwards ``kept_options`` has what it found. Returns what passed, and warnings.
-        ``partitions_of`` returns the number of a topic's partitions. Raises Refused when the topic
+        ``partitions_of`` returns the number of a topic's partitions. ``earlier`` has the options of
+        the drain that wrote there before, if there was one. Raises Refused when the topic
         can't be written to.
         """
         look = getattr(self.target, "look_at_target", None)
-        return ([], []) if look is None else look(partitions_of)
+        return ([], []) if look is None else look(partitions_of, earlier)
 
     @property
     def has_open(self) -> bool:

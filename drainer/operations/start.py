@@ -211,7 +211,10 @@ def build_prepared(
     resumes = plan.account.history[-1].what is EventKind.RESUMED
     messages = cache(partial(sampled, cluster, plan))
     checks, warnings = handler.check_before_preview(messages)
-    on_target = handler.look_at_target(lambda topic: len(written_topic(cluster, topic).partitions))
+    earlier = {} if seen is None or _finished_nothing(seen) else seen.plan.terms.options
+    on_target = handler.look_at_target(
+        lambda topic: len(written_topic(cluster, topic).partitions), earlier
+    )
     examples, tried, is_unlikely = NOTHING_SEEN if resumes else look(handler, plan, messages)
     options = handler.kept_options(plan.terms.options)
     plan = replace(plan, terms=replace(plan.terms, options=options))

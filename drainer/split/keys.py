@@ -64,7 +64,7 @@ class KeyFinder:
                 yield Barrier(sub.content)
                 continue
             if self._keys:
-                found = [key.of(sub.content, facts) for key in self._keys]
+                found = [key.of(sub.content, facts, message.key) for key in self._keys]
                 if None in found:
                     if message.value is None:
                         found.append(_text_of(message.key))
@@ -137,11 +137,14 @@ class Key:
         else:
             self._computed = _Computed(text, option="--key")
 
-    def of(self, content: Any, facts: Facts | None) -> str | bytes | None:
+    def of(
+        self, content: Any, facts: Facts | None, message_key: bytes | None
+    ) -> str | bytes | None:
         """Return the sub-key of a sub-message with this payload; None if it is missing.
 
-        Only a path needs no ``facts``. Raises ValueError or TypeError if the expression has no
-        value, or one that can't be a key.
+        The message's own key may be of any type, such as a JSON object. Then its text is the
+        sub-key, as without ``--key``. Only a path needs no ``facts``. Raises ValueError or
+        TypeError if the expression has no value, or one that can't be a key.
         """
         if self.path or facts is None:
             found = self._at_path(content)
@@ -156,6 +159,8 @@ class Key:
             return str(found)
         if found is None or type(found) is bytes:
             return found
+        if facts is not None and not self.path and found == facts["message"]["key"]:
+            return _text_of(message_key)
         raise TypeError(
             f"--key {self._text} is {named(found)}, but a key must be text or a whole number"
         )
@@ -163,7 +168,7 @@ class Key:
     def is_in(self, sub: SubMessage) -> bool:
         """Return whether a sub-message has this sub-key, or may have it for all that is known."""
         with suppress(ValueError, TypeError):
-            return self.of(sub.content, Facts(sub)) is not None
+            return self.of(sub.content, Facts(sub), sub.message.key) is not None
         return True
 
     def _at_path(self, content: Any) -> Any:

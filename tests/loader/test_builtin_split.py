@@ -117,6 +117,16 @@ def test_a_value_without_fields_is_no_missing_key(value: bytes, key: str) -> Non
         subs(value, None, "message.topic + ''", barrier="payload.kind == 'all'")
 
 
+@pytest.mark.parametrize("format_", [None, "json"])
+@pytest.mark.parametrize("raw", ['{"id": {"a": 1}}', "[1]"])
+def test_the_key_of_a_message_may_be_a_json_object(raw: str, format_: str | None) -> None:
+    message = Message(Origin("orders", "id", 0), 3, raw.encode(), b"value")
+    payloads = PayloadSettings(keys=("message.key",), key_format=format_)
+    handler = load_handler("count", payloads)
+    assert handler.split is not None
+    assert [sub.key for sub in handler.split(message)] == [raw]
+
+
 def test_a_key_that_is_no_text_stays_bytes() -> None:
     message = Message(Origin("orders", "id", 0), 3, b"\xff", b"value")
     handler = load_handler("count", PayloadSettings(keys=("message.key",)))

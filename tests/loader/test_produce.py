@@ -113,11 +113,14 @@ def test_wrong_options_are_usage_errors(options: dict[str, str], text: str) -> N
     assert caught.value.hint
 
 
+EARLIER = {"topic": "wide", "partitioner": "murmur2", "partitions": "3"}
+
+
 def looked(has: int, **options: str) -> tuple[dict[str, str], list[str]]:
     """What the plan keeps when the target has so many partitions, and what the preview says."""
     known = {"topic": "wide", **options}
     loaded = load_handler("produce").configured(known)
-    checks, warnings = loaded.look_at_target({"wide": has}.__getitem__)
+    checks, warnings = loaded.look_at_target({"wide": has}.__getitem__, EARLIER)
     kept = loaded.kept_options(known)
     return {name: kept[name] for name in ("partitioner", "partitions")}, [*checks, *warnings]
 
@@ -127,9 +130,13 @@ def test_the_plan_keeps_the_partitions_that_a_drain_began_with() -> None:
         {"partitioner": "murmur2", "partitions": "3"},
         ["produce spreads records over 3 partitions of wide, by murmur2"],
     )
-    kept, (warning,) = looked(8, partitioner="crc32", partitions="3")
-    assert kept == {"partitioner": "crc32", "partitions": "3"}
+    kept, (warning,) = looked(8, partitions="3")
+    assert kept == {"partitioner": "murmur2", "partitions": "3"}
     assert warning.startswith("wide has 8 partitions, but this drain writes to the first 3")
+    for has, options in ((8, {}), (3, {"partitioner": "crc32"})):
+        _, (_, warning) = looked(has, **options)
+        assert "may be in another partition" in warning
+        assert warning.endswith("add --set partitioner=murmur2 --set partitions=3")
     with pytest.raises(UsageError, match="over 8 partitions, but wide has 3"):
         looked(3, partitions="8")
 

@@ -18,6 +18,8 @@ import pytest
 
 import drainer
 from drainer.errors import Halted, Interrupted, PlanRefused, UsageError
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.lock import GroupLock
 from drainer.model.option import Concurrency
 from kafka.topic import Topic
 
@@ -224,6 +226,25 @@ def test_ctrl_c_stops_a_drain_safely_and_is_raised(
     assert done == MESSAGES
 
 
+@pytest.mark.parametrize("at", [(Cluster, "topic"), (GroupLock, "acquire")], ids=["checks", "lock"])
+def test_ctrl_c_in_a_running_event_loop_stops_what_precedes_the_drain(
+    backlog: dict[str, Any], monkeypatch: pytest.MonkeyPatch, at: tuple[type, str]
+) -> None:
+    def press(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(*at, press)
+
+    async def cell() -> None:
+        before = signal.getsignal(signal.SIGINT)
+        with pytest.raises((KeyboardInterrupt, Interrupted), match="interrupted"):
+            drainer.drain(handler=Slow, **backlog)
+        assert signal.getsignal(signal.SIGINT) is before
+
+    asyncio.run(cell())
+    assert (Slow.handled, backlog["plan"].exists()) == ([], False)
+
+
 def test_everything_works_inside_a_running_event_loop(backlog: dict[str, Any]) -> None:
     """A cell of a notebook runs in the event loop of its kernel, and so does a web service."""
     where = {name: backlog[name] for name in ("topic", "group", "client", "from_")}
@@ -253,5 +274,8 @@ def test_a_setting_may_be_the_text_that_a_command_takes() -> None:
     failures = drainer.FailureSettings(on_failure="dead-letter", rate="5k/s", skip="payload.n > 1")  # type: ignore[arg-type]
     assert failures.on_failure is drainer.OnFailure.DEAD_LETTER
     assert (failures.rate, failures.skip) == (5_000, ("payload.n > 1",))
+    for wrong in (None, 100):
+        with pytest.raises(UsageError, match=f"max_failures={wrong} is not a limit"):
+            drainer.FailureSettings(max_failures=wrong)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="'letter' is not one of halt, dead-letter"):
         drainer.FailureSettings(on_failure="letter")  # type: ignore[arg-type]
