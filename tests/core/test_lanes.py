@@ -35,6 +35,13 @@ from drainer.message import SubMessage
 from .messages import entries_in, subs_of
 
 
+def for_two() -> Lanes:
+    """Lanes for two workers: for one alone, none is critical."""
+    lanes = Lanes()
+    lanes.adjust(workers=2)
+    return lanes
+
+
 def push_each(lanes: Lanes, *keys: str) -> list[SubMessage]:
     subs = subs_of(*keys)
     for sub in subs:
@@ -49,8 +56,7 @@ def keys_taken(lanes: Lanes) -> Iterator[object]:
 
 
 def test_a_worker_leaves_its_lane_for_a_hotter_one() -> None:
-    lanes = Lanes()
-    lanes.adjust(workers=2)
+    lanes = for_two()
     push_each(lanes, *"a" * 4)
     first = lanes.take()
     assert first is not None
@@ -67,22 +73,22 @@ def test_a_worker_stays_on_a_critical_lane_and_else_takes_the_oldest_sub_message
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(lanes_module, "BLOCK", 1)  # So that the oldest is exact.
-    lanes = Lanes()
-    push_each(lanes, *"a" * 6, *"bcd")
+    lanes = for_two()
+    push_each(lanes, *"aa", *"bcd", *"aaaa")
     first = lanes.take()
     assert first is not None
     assert (second := lanes.finish_and_take(first)) is not None
-    assert second.key == "a", "4 of 8 wait there, and there is one worker"
+    assert second.key == "a", "5 of 8 wait there, and there are two workers"
 
-    push_each(lanes, *"efghijkl")
+    push_each(lanes, *"efghijklmnopqrst")
     assert (old := lanes.finish_and_take(second)) is not None
-    assert old.key == "a", "it is no longer critical, but the oldest"
+    assert old.key == "b", "a is no longer critical, and b is older"
     assert (old := lanes.take()) is not None
-    assert old.key == "b"
+    assert old.key == "c"
 
 
 def test_the_longest_critical_lane_goes_before_others_that_are_critical() -> None:
-    lanes = Lanes()
+    lanes = for_two()
     lanes.adjust(workers=1_000)
     push_each(lanes, *"abc", *"d" * 4, *"e" * 9, *"f" * 2)
 
@@ -90,16 +96,14 @@ def test_the_longest_critical_lane_goes_before_others_that_are_critical() -> Non
 
 
 def test_a_lane_becomes_critical_when_the_rest_gets_less() -> None:
-    lanes = Lanes()
-    lanes.adjust(workers=2)
+    lanes = for_two()
     push_each(lanes, *"abcdefghijklmnop", *"z" * 4)  # It is critical below 16 in all.
 
     assert "".join(map(str, keys_taken(lanes))) == "abcde" + "z" + "fghijklmnop"
 
 
 def test_a_longer_lane_is_not_critical_once_all_is_read() -> None:
-    lanes = Lanes()
-    lanes.adjust(workers=2)
+    lanes = for_two()
     push_each(lanes, *"abcdefghijkl", *"z" * 4)
     lanes.adjust(critical_share=CRITICAL_SHARE_READ)  # It is critical below 10 in all.
 
@@ -107,8 +111,7 @@ def test_a_longer_lane_is_not_critical_once_all_is_read() -> None:
 
 
 def test_what_waits_behind_a_delayed_sub_message_is_no_work_that_could_run() -> None:
-    lanes = Lanes()
-    lanes.adjust(workers=2)
+    lanes = for_two()
     push_each(lanes, *"d" * 50)
     delayed = lanes.take()
     assert delayed is not None
@@ -123,8 +126,7 @@ def test_what_waits_behind_a_delayed_sub_message_is_no_work_that_could_run() -> 
 
 
 def test_several_keys_wait_for_their_turn_unless_a_lane_of_theirs_is_critical() -> None:
-    lanes = Lanes()
-    lanes.adjust(workers=2)
+    lanes = for_two()
     push_each(lanes, *"ab")
     both = SubMessage(keys=("x", "y"))
     lanes.push_to_all(both, ("x", "y"))
@@ -132,7 +134,7 @@ def test_several_keys_wait_for_their_turn_unless_a_lane_of_theirs_is_critical() 
 
     assert [lanes.take() for _ in range(3)][-1] is both
 
-    lanes = Lanes()
+    lanes = for_two()
     push_each(lanes, "x")
     hot = [SubMessage(keys=("x", f"y{n}")) for n in range(5)]
     for sub in hot:
@@ -177,7 +179,7 @@ def test_a_lane_keeps_its_age_while_only_new_keys_come() -> None:
 
 
 def test_lanes_that_were_passed_are_taken_oldest_first() -> None:
-    lanes = Lanes()
+    lanes = for_two()
     lanes.adjust(workers=100)
     for _ in range(10):
         lanes.push_each([*map(SubMessage, map(str, range(1_000)))])
@@ -215,7 +217,7 @@ def test_finished_sub_messages_with_several_keys_are_not_kept() -> None:
 
 
 def test_hottest_lists_lanes_by_what_waits_and_only_the_hot_ones() -> None:
-    lanes = Lanes()
+    lanes = for_two()
     push_each(lanes, *"a" * HOT_WAITING, *"b" * (2 * HOT_WAITING), *"c" * (HOT_WAITING - 1))
 
     assert lanes.hottest(9) == [("b", 2 * HOT_WAITING), ("a", HOT_WAITING)]
@@ -223,14 +225,14 @@ def test_hottest_lists_lanes_by_what_waits_and_only_the_hot_ones() -> None:
 
 
 def test_lanes_that_have_grown_leave_few_stale_entries_behind() -> None:
-    lanes = Lanes()
+    lanes = for_two()
     push_each(lanes, *[f"{n}" for n in range(100)] * 64)
 
     assert entries_in(lanes) <= 6 * 100
 
 
 def test_a_lane_that_was_shorter_again_is_hot_from_the_same_length_on() -> None:
-    lanes = Lanes()
+    lanes = for_two()
     push_each(lanes, *"a" * 60)
     for _ in range(21):
         sub = lanes.take()
@@ -242,7 +244,7 @@ def test_a_lane_that_was_shorter_again_is_hot_from_the_same_length_on() -> None:
 
 
 def test_several_keys_that_go_first_leave_few_stale_entries_behind() -> None:
-    lanes = Lanes()
+    lanes = for_two()
     push_each(lanes, "hot")
     sub = lanes.take()
     for number in range(20_000):
@@ -256,8 +258,7 @@ def test_several_keys_that_go_first_leave_few_stale_entries_behind() -> None:
 
 
 def test_a_critical_lane_leaves_few_stale_entries_behind_old_ones_that_wait() -> None:
-    lanes = Lanes()
-    lanes.adjust(workers=2)
+    lanes = for_two()
     old = push_each(lanes, "old", "z")
     push_each(lanes, *"z" * 9)
     lanes.take(), lanes.take()
@@ -282,7 +283,7 @@ def played(
 ) -> tuple[int, list[tuple[float, float]]]:
     """Play a drain whose calls take one unit of time. Give the makespan, and at each unit the
     shares of sub-messages and of messages that are done up to the first that is not."""
-    lanes = Lanes()
+    lanes = for_two()
     lanes.adjust(workers=workers)
     left = [len(keys) for keys in messages]
     of: dict[SubMessage, int] = {}
