@@ -12,7 +12,6 @@ from drainer.errors import (
     BrokerUnreachable,
     DrainerError,
     Interrupted,
-    LimitsRefused,
     Refused,
     raised_as,
 )
@@ -23,6 +22,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.ranges import Range, count_offsets
 from drainer.model.rate_cap import CapsStatus, CapStatus
 from drainer.model.status import Status
+from drainer.policy.rate_cap import RateLimiter
 from drainer.spark.assign.jobs import Jobs, PreparedWave
 from drainer.spark.assign.schedule import Waves
 from drainer.spark.read.slices import SliceTask
@@ -85,7 +85,9 @@ class Reader:
         self._ahead = False  # Whether a dispatch takes its slots before the reading job does.
         self._starved = True  # Whether tasks waited for the wave that was read last.
         self._job: str | None = None
-        self._messages = self._bytes = 0  # The number and size of the messages that were read.
+        limits, size = plan.terms.limits, settings.message_bytes
+        # It only counts what all tasks read. Each task limits itself to its share of the cap.
+        self._flow = None if limits is None else RateLimiter(limits.reading, message_bytes=size)
         self.stops: set[int] = set()
         self.stopped = False
         self.trouble: str | None = None
@@ -111,15 +113,11 @@ class Reader:
 
         ``waited_for`` is whether tasks wait for the next wave.
         """
-        limits = self.plan.terms.limits
-        if limits is None or not self._messages:
-            return status
-        try:
-            cap = limits.reading.cap(max(1.0, self._bytes / self._messages))
-        except LimitsRefused:  # Nothing was safe at that mean size; tasks keep their last cap.
+        flow = self._flow
+        if flow is None or not flow.flowed:
             return status
         elapsed_s, binds = status.timing.elapsed_s, self.reads and waited_for
-        found = CapStatus.of(cap, self._messages, elapsed_s, binds=binds)
+        found = CapStatus.of(flow.overall, flow.flowed, elapsed_s, binds=binds)
         return replace(status, caps=CapsStatus(found))
 
     def begin(self, behind: Begun | None = None) -> bool:
@@ -229,8 +227,9 @@ class Reader:
                 await asyncio.sleep(READ_AGAIN_S)
             else:
                 self.trouble = None
-                self._messages += sum(count_offsets(each) for each in prepared.delivered.values())
-                self._bytes += prepared.log_bytes
+                if self._flow is not None:
+                    messages = sum(count_offsets(each) for each in prepared.delivered.values())
+                    self._flow.came(monotonic(), messages, prepared.log_bytes)
                 return prepared
 
     async def _read_once(self, ranges: Mapping[int, Range]) -> PreparedWave:

@@ -13,7 +13,6 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +24,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from drainer.errors import DrainerError, Refused
+from drainer.host.calls import in_a_thread
 from drainer.loading.extensions import ensure_installed
 from drainer.spark.session.failure import spark_failures
 from drainer.spark.session.session import GROW_TO, Session, Slots
@@ -191,15 +191,7 @@ def interruptible(
     KeyboardInterrupt, or calls ``interrupted`` if that is given. If the call takes longer than
     ``ANSWER_S``, ``print_line`` gets the text ``late``.
     """
-    answer: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(call())
-        except BaseException as error:
-            answer.set_exception(error)
-
-    threading.Thread(target=run, name="spark-call", daemon=True).start()
+    answer = in_a_thread(call)
     while True:
         try:
             return answer.result(ANSWER_S)
