@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from typing import Any
@@ -17,7 +17,7 @@ from drainer.model.facts import Facts, Missing, Undecided, View, named, shown
 from drainer.model.option import ValueType
 from drainer.model.predicate import Predicate
 from drainer.model.terms import PayloadSettings, Unkeyed
-from drainer.text.raw_json import raw_json
+from drainer.text.raw_json import decode_json, raw_json
 
 _FIELD = re.compile(r"payload((?:\.[^\W\d]\w*)+)")
 _EXACT = {float: 2**53, Decimal: 10**28}  # Below these, no digit of a whole number is lost.
@@ -53,29 +53,50 @@ class KeyFinder:
 
     def split(
         self, split: Callable[[Message], Iterable[SubMessage]], message: Message
-    ) -> Iterator[SubMessage]:
+    ) -> list[SubMessage]:
         """Split a message. Raises an error if an expression fails, unless a field is missing."""
-        for index, sub in enumerate(split(message)):
+        subs = list(split(message))
+        together = self._together(subs) if self._keys and not self._evaluates else None
+        if together is not None:
+            for sub, keys in zip(subs, together, strict=True):
+                if len(keys) > 1 or keys[0] is None:
+                    self._give(sub, keys, message)
+                else:
+                    sub.key, sub.keys = keys[0], None
+            return subs
+        for index, sub in enumerate(subs):
             if not isinstance(sub, SubMessage) or isinstance(sub, Barrier):
-                yield sub
                 continue
             facts = _facts(sub, message, index) if self._evaluates else None
             if facts is not None and self._stops(sub, facts):
-                yield Barrier(sub.content)
-                continue
-            if self._keys:
+                subs[index] = Barrier(sub.content)
+            else:
                 found = [key.of(sub.content, facts, message.key) for key in self._keys]
-                if None in found:
-                    if message.value is None:
-                        found.append(_text_of(message.key))
-                    found = [key for key in found if key is not None]
-                if len(found) > 1:
-                    found = list(dict.fromkeys(found))
-                sub.key = found[0] if len(found) == 1 else None
-                sub.keys = tuple(found) if len(found) > 1 else None
-            if self._one_lane and sub.key is None and sub.keys is None:
-                sub.keys = (None,)
-            yield sub
+                self._give(sub, found, message)
+        return subs
+
+    def _together(self, subs: Sequence[SubMessage]) -> list[tuple[str | None, ...]] | None:
+        """Return the sub-keys of all sub-messages, if their payloads are JSON that has them.
+
+        That takes less than half as long as to look at each payload.
+        """
+        contents = [sub.content for sub in subs if type(sub) is SubMessage]
+        if not len(subs) == len(contents) > 1 or {*map(type, contents)} != {Raw}:
+            return None
+        try:
+            return list(zip(*[key.of_each(contents) for key in self._keys], strict=True))
+        except ValueError:  # A look at each payload finds the value, or the reason.
+            return None
+
+    def _give(self, sub: SubMessage, found: Sequence[Any], message: Message) -> None:
+        if self._keys:
+            if None in found:
+                text = _text_of(message.key) if message.value is None else None
+                found = [key for key in (*found, text) if key is not None]
+            keys = tuple(dict.fromkeys(found))
+            sub.key, sub.keys = (keys[0], None) if len(keys) == 1 else (None, keys or None)
+        if self._one_lane and sub.key is None and sub.keys is None:
+            sub.keys = (None,)
 
     def _stops(self, sub: SubMessage, facts: Facts) -> bool:
         found = None if self._is_barrier is None else self._is_barrier.value(sub.content, facts)
@@ -134,6 +155,7 @@ class Key:
             for name in reversed(self.path):
                 of = defstruct("Fields", [("at", of, None)], rename={"at": name}) | None
             self._decode = Decoder(of).decode
+            self._decode_each = Decoder(list[of]).decode
         else:
             self._computed = _Computed(text, option="--key")
 
@@ -171,14 +193,21 @@ class Key:
             return self.of(sub.content, Facts(sub), sub.message.key) is not None
         return True
 
+    def of_each(self, contents: Sequence[Raw]) -> list[str | None]:
+        """Return the sub-keys that a path has in JSON. Raises ValueError for values of others."""
+        found = self._decode_each(b"[%b]" % b",".join(contents))
+        if len(found) != len(contents):
+            raise ValueError("a payload is not one value")
+        for _ in self.path:
+            found = [None if each is None else each.at for each in found]
+        return [None if each is None else str(each) for each in found]
+
     def _at_path(self, content: Any) -> Any:
-        if type(content) is bytes:
-            content = raw_json(content)
-        if type(content) is Raw:
+        if type(content) in (bytes, Raw):
             try:
-                found = self._decode(content)
+                found = decode_json(bytes(content), self._decode)
             except ValidationError:  # The value is of another type.
-                pass
+                content = raw_json(bytes(content))
             else:
                 for _ in self.path:
                     found = None if found is None else found.at

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -166,10 +166,9 @@ class Elements:
     def __init__(self, path: str) -> None:
         self._path, self._find = path, _finder(path)
 
-    def __call__(self, message: Message) -> Iterator[SubMessage]:
+    def __call__(self, message: Message) -> list[SubMessage]:
         if message.value is None:
-            yield SubMessage(message.key, None)
-            return
+            return [SubMessage(message.key, None)]
         body = message.meaning
         if isinstance(body, bytes):
             body = Raw(body)  # The finder checks that it is JSON.
@@ -178,8 +177,7 @@ class Elements:
             raise TypeError(f"{self._path!r} is not a list")
         if type(body) is Raw:
             found = [each if type(each) is Raw else Raw(_written(each)) for each in found]
-        for each in found:
-            yield SubMessage(message.key, each)
+        return [SubMessage(message.key, each) for each in found]
 
 
 class _Path:

@@ -14,6 +14,8 @@ from drainer.loading.loader import load_handler
 from drainer.message import Barrier, Message, Origin, SubMessage
 from drainer.model.sub_messages import identify
 from drainer.model.terms import PayloadSettings, Unkeyed
+from drainer.split.keys import KeyFinder
+from drainer.text.raw_json import raw_json
 
 
 def subs(value: Any, split: str | None, *keys: str, **more: Any) -> list[SubMessage]:
@@ -81,6 +83,31 @@ def test_a_missing_key_is_none(value: Any, key: str) -> None:
     assert (found.key, found.keys) == (None, (None,))
     [found] = subs([value], "message.value[0:]", key)
     assert (found.key, found.keys) == (None, None)
+
+
+@pytest.mark.parametrize("keys", [("payload.id",), ("payload.id", "payload.at.no"), ()])
+@pytest.mark.parametrize("unkeyed", Unkeyed)
+@pytest.mark.parametrize(
+    "others",
+    [
+        [{"id": "a"}, {"id": "1", "at": {"no": 1}}],
+        [{"id": None, "at": None}, {}, {"at": {"no": "b"}}],
+        [{"id": 1.0}, {"id": 2**70}, {"id": "z"}],
+    ],
+)
+def test_an_element_has_the_same_keys_whatever_is_beside_it(
+    keys: tuple[str, ...], unkeyed: Unkeyed, others: list[Any]
+) -> None:
+    def split(values: list[Any]) -> list[tuple[Any, Any]]:
+        message = Message(Origin("orders", "id", 0), 3, b"key", b"")
+        subs = [SubMessage(None, raw_json(json.dumps(each).encode())) for each in values]
+        found = KeyFinder(PayloadSettings(keys=keys, unkeyed=unkeyed)).split(
+            lambda _: subs, message
+        )
+        return [(sub.key, sub.keys) for sub in found]
+
+    values = [{"id": 17}, *others]
+    assert split(values) == [split([each])[0] for each in values]
 
 
 @pytest.mark.parametrize("split", [None, "documents"])
