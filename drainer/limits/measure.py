@@ -90,7 +90,6 @@ def measure_limits(
     prepared: PreparedLimits,
     host: TrafficHost,
     update: Callable[[LimitsStatus], None],
-    clock: Callable[[], float] = time.monotonic,
 ) -> tuple[MeasuredLimits, DrainerError | None]:
     """Make the trials that are missing. A stop signal ends all traffic at once.
 
@@ -118,14 +117,14 @@ def measure_limits(
                         create_test_topic(cluster, topic, targets.partitions, size_most)
                         created = True
                     ensure_usable(cluster, topics[0])
-                    begun_s = clock()
+                    begun_s = time.monotonic()
                     with make_traffic(targets) as traffic:
                         found = Trials(
                             prepared.limits,
                             traffic,
                             file,
                             update=update,
-                            clock=lambda: clock() - begun_s,
+                            clock=lambda: time.monotonic() - begun_s,
                             now=time.time,
                         ).run()
             except BaseException as error:

@@ -6,7 +6,6 @@ A type that is better written as text has two more attributes: ``written`` is it
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from threading import RLock
 from typing import Annotated, Any, Self, TypeVar
 
@@ -52,11 +51,11 @@ def builtins(body: object) -> dict[str, Any]:
     return found
 
 
-def convert(body: object, kind: type[Kind], parse: Callable[[Any, Any], Any] | None = None) -> Kind:
+def convert(body: object, kind: type[Kind]) -> Kind:
     """Convert JSON values to a record. Raises ValueError as ``from_json`` does."""
     try:
         with _LEARNING:
-            return msgspec.convert(body, kind, str_keys=True, dec_hook=parse or _parse)
+            return msgspec.convert(body, kind, str_keys=True, dec_hook=_parse)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
 

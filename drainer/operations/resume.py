@@ -157,7 +157,7 @@ def resumed(prepared: Prepared, loaded: LoadedPlan) -> Prepared:
     next_ = [each.where for each in known.classes.each if each.ended is None]
     classes = loaded.plan.account.classes.requested(next_, only=known.classes.only)
     plan = _resumed(terms, loaded, known.partitions, classes, known.history[-1])
-    return replace(prepared.with_plan(plan), seen=loaded)
+    return replace(prepared, action=replace(prepared.action, plan=plan), seen=loaded)
 
 
 def _resumed(

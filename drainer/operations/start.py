@@ -109,9 +109,6 @@ class Prepared:
         """Whether a new drain has nothing to do."""
         return not self.action.resumes and not self.action.offsets
 
-    def with_plan(self, plan: OffsetPlan) -> Prepared:
-        return replace(self, action=replace(self.action, plan=plan))
-
 
 @dataclass(frozen=True, slots=True)
 class Findings:
