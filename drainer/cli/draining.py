@@ -30,10 +30,11 @@ from drainer.engine.signals import ignore_signals, obey_signals_until
 from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted
 from drainer.kafka.cluster import Cluster
 from drainer.loading.loader import foreign_code
+from drainer.model.account import Resuming
 from drainer.model.option import options_of
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings, LocalSettings
-from drainer.model.status import Resuming, Status, Summary
+from drainer.model.status import Status, Summary
 from drainer.operations.drain import Callbacks, drain
 from drainer.operations.start import Prepared, Request
 from drainer.store.place import PlanPlace

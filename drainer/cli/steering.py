@@ -30,6 +30,7 @@ from drainer.view import figures
 from drainer.view.live import RunningLine, progress_view
 from drainer.view.page import Cell, Column, Field, Line, Page, Table, Tone, section
 from drainer.view.status import given_up_words, held_back_words, share_finished, time_left
+from drainer.view.summary import resume_by_plan
 from drainer.view.terminal import Terminal
 
 EVERY_S = 1.0  # `watch --all` asks all drains this often.
@@ -299,15 +300,15 @@ def running_page(found: Sequence[FoundDrain], now: datetime | None = None) -> Pa
         rows,
         shown=len(rows),
     )
-    commands = [resume for each in found if (resume := _resume(each))]
-    running = len(found) - len(commands)
+    ways = [field for each in found if (field := _resume_field(each))]
+    running = len(found) - len(ways)
     verb = "is" if running == 1 else "are"
     head = f"{figures.counted(running, 'drain')} {verb} running on this machine"
-    ways = [Field("resume", each) for each in commands]
-    if commands:
-        head += f"; {len(commands)} in this folder can be resumed"
-    if len(commands) > 1:
-        ways = [Field("resume", "drainer resume PLAN", "with a plan from this list")]
+    if ways:
+        head += f"; {len(ways)} in this folder can be resumed"
+    if len(ways) > 1:
+        note = "with a plan from this list; `drainer plan show PLAN` has the whole command"
+        ways = [Field("resume", "drainer resume PLAN", note)]
     sections = section("", map(_watermark, found)), section("", table if found else None)
     return Page(Line(head), sections, ways_on=tuple(ways))
 
@@ -381,7 +382,12 @@ def _share(found: FoundDrain) -> float | None:
 
 
 def _resume(found: FoundDrain) -> str | None:
-    return None if found.left is None else escape.command("resume", _short(found.about.plan))
+    field = _resume_field(found)
+    return None if field is None else field.value
+
+
+def _resume_field(found: FoundDrain) -> Field | None:
+    return None if found.left is None else resume_by_plan(found.left, _short(found.about.plan))
 
 
 def _ends(found: FoundDrain, now: datetime) -> str:

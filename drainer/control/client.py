@@ -173,7 +173,7 @@ def _not_running(plan: PlanPlace) -> Refused:
     with suppress(OSError, ValueError, DrainerError):
         if isinstance(plan, Path) and not PlanFile(plan.resolve()).is_locked:
             account = OffsetPlan.decode(read_own(plan)).account
-            hint = f"Resume it: {command('resume', plan)}"
+            hint = f"Resume it: {account.resuming.command(plan)}"
             if account.complete:
                 hint = f"Nothing is left to resume: see `{command('plan show', plan)}`."
             return Refused(f"the drain of {plan} {account.last_run(datetime.now(UTC))}", hint=hint)

@@ -22,7 +22,7 @@ from drainer.errors import (
     PlanNotWritten,
     StateLost,
 )
-from drainer.model.account import Account, Event, ParkedLanes, StateReference
+from drainer.model.account import Account, Event, ParkedLanes, Resuming, StateReference
 from drainer.model.claims import Claims
 from drainer.model.latency import Latency, merge_latencies
 from drainer.model.plan import OffsetPlan
@@ -150,10 +150,10 @@ class Checkpointer:
         self._update(self.plan.account.with_event(event))
         self._hurry.set()
 
-    def change(self, failures: FailureSettings) -> None:
-        """Put these failure settings into the plan."""
+    def change(self, failures: FailureSettings, resuming: Resuming) -> None:
+        """Put new failure settings into the plan, and what a resume has to repeat."""
         terms = replace(self.plan.terms, failures=failures)
-        self.plan = OffsetPlan(terms, self.plan.account)
+        self.plan = OffsetPlan(terms, replace(self.plan.account, resuming=resuming))
 
     async def save(self, *, commit: bool = True) -> None:
         """Write the plan as things stand, then commit its watermarks.

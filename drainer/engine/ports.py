@@ -15,6 +15,7 @@ from drainer.errors import DrainerError
 from drainer.handler import Retry, Writer, no_extras
 from drainer.loading.loader import LoadedHandler
 from drainer.message import Message, SubMessage
+from drainer.model.account import Resuming
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.status import FailureStatus, Status, Summary
@@ -263,6 +264,8 @@ class DrainContext:
     # Checks new failure settings, and creates what they need, such as a topic. It may block, and
     # raises Refused.
     resolve: Callable[[FailureSettings], FailureSettings] = lambda failures: failures
+    # Returns what a resume has to repeat of the options of this run, as they are now.
+    resuming: Callable[[], Resuming] = Resuming
     runtime: Runtime = THIS_PROCESS
     this_pass: Pass = field(default_factory=Pass)
 

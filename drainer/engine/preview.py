@@ -100,6 +100,18 @@ class Preview(Shown):
         """The size of the backlog in offsets; holes make the count of messages smaller."""
         return sum(part.offsets for part in self.partitions)
 
+    @property
+    def all_notes(self) -> tuple[str, ...]:
+        """The notes, and one if a resume has another engine or concurrency than the last run."""
+        before, account = self.plan.account.resuming, self.plan.account
+        engine, calls = self.engine.name, str(self.concurrency)
+        changed = [f"engine {before.engine} → {engine}"] if engine != before.engine else []
+        if calls != before.concurrency:
+            changed.append(f"concurrency {before.concurrency} → {calls}")
+        if not (self.resumes and before.engine and changed) or account.complete:
+            return self.notes
+        return (*self.notes, f"this run differs from the last one: {', '.join(changed)}")
+
     def as_json(self) -> dict[str, Any]:
         """Return the object that ``-o json`` prints for a dry run."""
         apart = ("plan", "plan_path", "batching", "concurrency")
@@ -109,6 +121,7 @@ class Preview(Shown):
             "partitions": {str(part.partition): builtins(part) for part in self.partitions},
             "bundling": None if self.batching is None else self.batching.as_json(),
             "concurrency": self.concurrency.as_json(),
+            "notes": self.all_notes,
             "plan": str(self.plan_path),
             "offsets": self.offsets,
         }

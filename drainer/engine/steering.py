@@ -123,8 +123,8 @@ class Steering:
         if self._ending.has_come:  # The drain began to end while the brokers were asked.
             raise self._refusal()
         await self._work.change(wanted)
-        self._checkpointer.change(wanted.failures)
         self._settings, self._control.running = wanted, wanted.running
+        self._checkpointer.change(wanted.failures, self._context.resuming())
         self._note(self._event(EventKind.CHANGED, requested, details))
         return details
 

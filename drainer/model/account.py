@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta
@@ -22,7 +23,7 @@ from drainer.model.priority import NO_CLASSES, PriorityClasses
 from drainer.model.progress import Counts, Progress
 from drainer.model.ranges import Range, Ranges, RangeSet, join_ranges, subtract
 from drainer.model.unhandled import Unhandled
-from drainer.text.escape import SCREEN, encodable
+from drainer.text.escape import SCREEN, command, encodable, is_printable
 from drainer.text.mask import mask_text, masking
 
 
@@ -207,6 +208,65 @@ class StateReference(JsonRecord):
         return dispatch < self.next and dispatch not in self.open
 
 
+_HARMLESS = ("--concurrency", "--deadline", "--engine", "--metrics", "--report")
+_HARMLESS_TUNE = ("buffer", "grace", "metrics-linger", "log-format")
+_HERE = re.compile(r"local(\[.*\])?|yarn")  # Masters that lead to no other place.
+# What these options name is in the terms, and a resume asks for it.
+_ASKED_FOR = ("--handler", "--value-format", "--bootstrap-server", "--client-config", "--registry")
+OPTIONS_MOST = 100
+
+
+def _is_harmless(name: str, text: str) -> bool:
+    """Return whether an option names no code, no secret and no place to connect to."""
+    match name:
+        case "--tune":
+            return text.partition("=")[0] in _HARMLESS_TUNE
+        case "--set":  # For the handler ``produce``, ``split`` names code.
+            return "://" not in text and text.partition("=")[0] != "split"
+        case "--master":
+            return _HERE.fullmatch(text) is not None
+    return name in _HARMLESS
+
+
+@dataclass(frozen=True, slots=True)
+class Resuming(JsonRecord):
+    """The options that a resume needs and that the terms do not have.
+
+    Attributes:
+        options: options as they were given for this run, each followed by its value.
+        needs: the names of options whose values must not be shown.
+        engine, concurrency: those of this run, as a person types them; empty if nothing ran yet.
+    """
+
+    options: Annotated[tuple[_Short, ...], Meta(max_length=2 * OPTIONS_MOST)] = ()
+    needs: Annotated[tuple[_Short, ...], Meta(max_length=2 * OPTIONS_MOST)] = ()
+    engine: _Short = ""
+    concurrency: _Short = ""
+
+    def command(self, plan: str | Path, more: Sequence[str] = ()) -> str:
+        """Return the command that resumes the drain, in a form that can be copied to a shell."""
+        return command("resume", plan, options=(*more, *self.options))
+
+    def to_keep(self) -> Resuming:
+        """Return the part that a plan may have, with all other options by name.
+
+        A person copies the command, and the plan may be a stranger's. So it has no option that
+        could run code or lead a login to another place. A resume asks for the handler.
+        """
+        options: list[str] = []
+        needs = list(self.needs)
+        for name, text in zip(self.options[::2], self.options[1::2], strict=False):
+            short = len(text) <= KEY_LENGTH and len(options) < 2 * OPTIONS_MOST
+            if short and is_printable(text) and _is_harmless(name, text):
+                options += name, text
+            elif name not in _ASKED_FOR and not text.startswith("key-format="):
+                named, equals, _ = text.partition("=")
+                needs.append(f"{name} {encodable(named if equals else '')[:100]}{equals}…")
+        if self.engine == "spark" and not {"--engine", "--master"}.intersection(options):
+            options = ["--engine", "spark", *options[: 2 * OPTIONS_MOST - 2]]
+        return replace(self, options=tuple(options), needs=tuple(needs[:OPTIONS_MOST]))
+
+
 @dataclass(frozen=True, slots=True)
 class Account(JsonRecord):
     """What has happened in a drain.
@@ -224,6 +284,7 @@ class Account(JsonRecord):
         state: where tasks write what they finish; None while the drain has no tasks.
         history: all events. If there are too many, it has the first and the last of them.
         classes: the priority classes, which are drained before the rest.
+        resuming: what a resume has to repeat of the options of the last run.
     """
 
     updated: str
@@ -237,6 +298,7 @@ class Account(JsonRecord):
     state: StateReference | None = None
     history: tuple[Event, ...] = ()
     classes: PriorityClasses = NO_CLASSES
+    resuming: Resuming = Resuming()
 
     def watermark(self, partition: int) -> int:
         """Return the offset of a partition that is safe to commit."""
@@ -433,6 +495,7 @@ class Account(JsonRecord):
         except ValueError as error:
             raise damaged(str(error)) from None
         self._check_classes()
+        self._check_resuming()
         for selector, claim in self.claims.items():
             if set(claim) != set(self.partitions):
                 raise damaged(f"claim {selector!r} does not have the same partitions as the plan")
@@ -454,6 +517,10 @@ class Account(JsonRecord):
         _, subs = self.counts()
         if not self.unhandled.is_part_of(subs):
             raise damaged("more was skipped or diverted by name than was skipped or died at all")
+
+    def _check_resuming(self) -> None:
+        if self.resuming != self.resuming.to_keep():
+            raise damaged("it has options for a resume that drainer does not keep")
 
     def _check_classes(self) -> None:
         wheres = [each.where for each in self.classes.each]

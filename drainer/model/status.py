@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any, Protocol, Self, runtime_checkable
 
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE, EXIT_UNRESUMABLE, DrainerError, Unresumable
-from drainer.model.account import NONE_PARKED, Event, ParkedLanes, clock
+from drainer.model.account import NONE_PARKED, Event, ParkedLanes, Resuming, clock
 from drainer.model.codec import JsonRecord, Whole, builtins, convert
 from drainer.model.deadline import DeadlineStatus
 from drainer.model.latency import Latency, merge_latencies
@@ -499,22 +499,6 @@ class PartitionResult:
     def to_go(self) -> int:
         """The number of offsets that are not known to be finished, including holes."""
         return max(0, self.end - self.watermark - self.above)
-
-
-@dataclass(frozen=True, slots=True)
-class Resuming:
-    """The options that a resume needs and that the plan does not keep.
-
-    ``options`` are as they were given for this run. ``needs`` has the names of options whose values
-    must not be shown.
-    """
-
-    options: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
-
-    def command(self, plan: str, more: tuple[str, ...] = ()) -> str:
-        """Return the command that resumes the drain, in a form that can be copied to a shell."""
-        return command("resume", plan, options=(*more, *self.options))
 
 
 CLASS_DONE = "class-done"  # A priority class is drained, and the rest is left for a resume.

@@ -26,13 +26,14 @@ from drainer.kafka.committer import GroupCommitter, TopicWatch
 from drainer.kafka.dead_letters import originals_kept
 from drainer.kafka.lock import GroupLock
 from drainer.loading.extensions import Extension
+from drainer.model.account import Resuming
+from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.status import (
     LimitStatus,
     PartitionResult,
     ProgressStatus,
-    Resuming,
     Status,
     Summary,
 )
@@ -109,7 +110,14 @@ def drain(
         _recheck(cluster, prepared)
         prepared, forget_tasks = _taken_over(prepared, print_line)
         prepared.policy.make(cluster)
-        plan = prepared.plan
+
+        def resuming() -> Resuming:
+            engine, calls = prepared.action.engine.name, Concurrency.of(control.running.concurrency)
+            now = replace(callbacks.resuming(), engine=engine, concurrency=str(calls))
+            return now.to_keep()
+
+        account = replace(prepared.plan.account, resuming=resuming())
+        prepared = prepared.with_plan(plan := OffsetPlan(prepared.plan.terms, account))
 
         def observe(status: Status) -> None:
             server.observe(status)
@@ -129,6 +137,7 @@ def drain(
             give_up=callbacks.give_up,
             control=control,
             resolve=partial(_resolve_failures, cluster, plan),
+            resuming=resuming,
             runtime=runtime,
         )
         with _plan_written(prepared, forget_tasks, print_line):

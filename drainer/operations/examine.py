@@ -122,7 +122,7 @@ def _log(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool) -> None:
     if gaps and not gap_accepted:
         raise PlanRefused(
             f"retention deleted records before the drain handled them: {name_lost(gaps)}",
-            hint=f"To skip the gap: {command('resume', loaded.path)} --accept-gap"
+            hint=f"To skip the gap: {plan.account.resuming.command(loaded.path, ['--accept-gap'])}"
             if plan.terms.redrive is None
             else "Use `drainer redrive`: it skips the gap and redrives the rest.",
         )

@@ -271,7 +271,7 @@ def _known_elsewhere(plan: OffsetPlan) -> list[str]:
         if done:
             found.append(
                 f"{path} has a drain of this group with {counted(done, 'message')} done above"
-                f" the offset; to go on with it: {command('resume', path)}"
+                f" the offset; to go on with it: {account.resuming.command(path)}"
             )
     return found
 
@@ -366,7 +366,7 @@ def _check_plan(file: SavedPlan, request: Request, topic_id: str) -> LoadedPlan 
             raise PlanRefused(
                 f"{path} is the plan of an unfinished drain of this topic and group",
                 hint=f"To begin again from the group's offset{repeats}"
-                f" To resume it: {command('resume', path)}",
+                f" To resume it: {known.account.resuming.command(path)}",
             )
     return seen
 

@@ -40,7 +40,6 @@ from drainer.model.plan import OffsetPlan
 from drainer.store.atomic_file import write_whole
 from drainer.store.journal import JournalRecords, Journals, not_written
 from drainer.store.place import PlanPlace, uri_to_keep, uri_to_open
-from drainer.text.escape import command
 
 READ_TRIES = 10  # How often a plan is read if a drain keeps writing it.
 
@@ -203,7 +202,7 @@ class SavedPlan(ABC):
             raise PlanRefused(
                 f"{self.path} names a state at {uri_to_keep(state.uri)}, which drainer reads"
                 " only with your consent",
-                hint=f"Resume it and confirm: {command('resume', self.path)}",
+                hint=f"Resume it and confirm: {plan.account.resuming.command(self.path)}",
             )
         account = replace(plan.account, state=replace(state, uri=uri))
         return OffsetPlan(plan.terms, account)

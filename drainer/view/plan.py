@@ -19,7 +19,7 @@ from drainer.view.findings import findings_page
 from drainer.view.page import OK, WARN, Cell, Field, Item, Line, Page, Table, Tone, section
 from drainer.view.policy import task_fields, unhandled_lines
 from drainer.view.status import given_up_words
-from drainer.view.summary import account, events, parked_field
+from drainer.view.summary import account, events, parked_field, resume_by_plan
 from drainer.view.terminal import Terminal
 
 
@@ -41,7 +41,7 @@ def plan_page(
     ways = []
     if path is not None:
         if plan.account.conserved and not plan.account.complete:
-            ways.append(Field("resume", command("resume", path, options=options)))
+            ways.append(resume_by_plan(plan, path, options))
         if plan.terms.commits:
             ways.append(Field("undo", command("plan undo", path, options=options)))
     return Page(

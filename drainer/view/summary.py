@@ -6,15 +6,17 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
 from drainer.errors import DrainerError, Signalled
-from drainer.model.account import Event, ParkedLanes, last_end
+from drainer.model.account import Event, ParkedLanes, Resuming, last_end
 from drainer.model.listed import name_lost
+from drainer.model.plan import OffsetPlan
 from drainer.model.progress import DONE, OTHERWISE, Counts
 from drainer.model.ranges import count_offsets
-from drainer.model.status import PartitionResult, Resuming, Status, Summary
+from drainer.model.status import PartitionResult, Status, Summary
 from drainer.policy.redrive import NOT_MATCHED, not_redriven
 from drainer.store.place import PlanPlace, absolute, parse_place
 from drainer.text.escape import shorten
@@ -70,7 +72,7 @@ def show_cut_short(
             "plan": str(plan),
         }
     )
-    way = _resume(resuming.command(str(plan)), resuming)
+    way = resume_field(resuming.command(plan), resuming)
     terminal.present(Page(Line("Interrupted", Tone.WARN, STOPPED), (), cause=error, ways_on=(way,)))
 
 
@@ -126,7 +128,7 @@ def summary_page(summary: Summary) -> Page:
     if summary.status == "empty":
         return Page(head, (happened, stands), data=summary.as_json(), event="summary")
     # The account covers all runs of the drain. Time and speed are those of the last run.
-    ways = [] if summary.resume is None else [_resume(summary.resume, summary.resuming)]
+    ways = [] if summary.resume is None else [resume_field(summary.resume, summary.resuming)]
     ways += [] if summary.undo is None else [Field("undo", summary.undo)]
     return Page(
         head,
@@ -324,12 +326,19 @@ def _to_go(summary: Summary, what: str = "offset", seconds: float | None = None)
     return f". At most {figures.counted(left, what)} left{about}" if left else ""
 
 
-def _resume(command: str, resuming: Resuming) -> Field:
-    note = ""
-    if resuming.needs:
-        needs = ", ".join(resuming.needs)
-        note = f"add {needs} as before: drainer does not print what may be secret"
-    return Field("resume", command, note)
+def resume_field(
+    command: str, resuming: Resuming, why: str = "drainer does not print what may be secret"
+) -> Field:
+    """Show the command of a resume, and say ``why`` options are missing in it, if some are."""
+    needs = ", ".join(resuming.needs)
+    return Field("resume", command, f"add {needs} as before: {why}" if needs else "")
+
+
+def resume_by_plan(plan: OffsetPlan, path: Path | str, options: Sequence[str] = ()) -> Field:
+    """Show the command of a resume as the plan has it, with more options."""
+    resuming = plan.account.resuming
+    why = "the plan has no values of options that could be secret, run code or connect elsewhere"
+    return resume_field(resuming.command(path, options), resuming, why)
 
 
 def _partitions(summary: Summary) -> Table | None:

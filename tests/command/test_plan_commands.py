@@ -22,7 +22,8 @@ def interrupted(command: Command) -> Topic:
     """A topic whose drain from offset 10 on was killed when all was done but number 50."""
     topic = command.topic(distinct(COUNT))
     command.cluster.alter_committed(command.group(topic), topic.name, {0: BEGAN})
-    running = command.begin(topic, "--from", "committed", gate=command.gate, gated=str(BLOCKED_AT))
+    options = {"gate": command.gate, "gated": str(BLOCKED_AT)}
+    running = command.begin(topic, "--from", "committed", "-c", "7", **options)
     command.wait_for(running, "done", COUNT - BEGAN - 1)
     eventually(lambda: command.committed(topic) == {0: BLOCKED_AT}, "it has committed", 30)
     plan = command.plan(topic)
@@ -55,7 +56,12 @@ def test_a_plan_is_shown_verified_and_undone_and_a_resume_continues_from_it(
     plan = str(command.plan(interrupted))
     outcome = command("plan", "show", plan)
     assert outcome.err == ""
-    for printed in ("[10, 100)", f"drainer resume {plan}", f"drainer plan undo {plan}"):
+    for printed in (
+        "[10, 100)",
+        f"drainer resume {plan}",
+        "--concurrency 7",
+        f"drainer plan undo {plan}",
+    ):
         assert printed in outcome.out
     shown = command("plan", "show", plan, "-o", "json").answer
     assert shown["partitions"]["0"]["prior"] == BEGAN
@@ -77,7 +83,8 @@ def test_a_plan_is_shown_verified_and_undone_and_a_resume_continues_from_it(
     assert "already at its offsets from before" in command("plan", "undo", plan).err
     assert command.committed(interrupted) == {0: BEGAN}
     command("plan", "verify", plan)
-    command.resume(interrupted, gate=command.gate)
+    resumed = command.resume(interrupted, gate=command.gate)
+    assert "differs from the last one: concurrency 7 → 100" in " ".join(resumed.err.split())
     assert command.committed(interrupted) == {0: COUNT}
     places = every_place(distinct(COUNT - BEGAN), first=BEGAN)
     assert set(command.record.done()) == places

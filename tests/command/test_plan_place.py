@@ -57,7 +57,8 @@ def test_a_run_from_another_folder_names_the_plan_that_this_machine_remembers(
 
     (warning,) = [each for each in known["warnings"] if str(plan) in each]
     assert "messages done above the offset" in warning
-    assert warning.endswith(f"drainer resume {plan}")
+    assert f"drainer resume {plan} --" in warning
+    assert "--concurrency 4" in warning
     assert known["notes"] == []
     assert not any("above the offset" in each for each in unknown["warnings"])
     assert "not known here" in unknown["notes"][0]
@@ -75,7 +76,7 @@ def test_a_file_that_is_there_is_not_overwritten_and_the_hint_names_the_resume(
     outcome = command.drain(topic, code=3)
     assert "unfinished" in outcome.error
     assert "drainer resume " in outcome.hint
-    assert outcome.hint.endswith(plan.name)
+    assert plan.name in outcome.hint
     other = ("--topic", command.topic(distinct(1)).name, "--plan", str(plan))
     assert topic.name in command.drain(topic, *other, code=3).error
     assert plan.read_bytes() == before

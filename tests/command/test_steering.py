@@ -125,12 +125,13 @@ def test_ps_lists_a_killed_drain_with_how_to_resume_it_and_removes_its_socket(
     assert (found["plan"], found["pid"]) == (str(command.plan(topic)), None)
     assert not socket.exists()
 
-    outcome = command("ps").out
-    assert "1 in this folder can be resumed" in outcome
-    resume = f"drainer resume {command.plan(topic).name}"
-    assert f"resume: {resume}\n" in outcome
+    outcome = command("ps")
+    assert "1 in this folder can be resumed" in outcome.out
+    verb, name, *options = outcome.resume_words
+    assert (verb, name) == ("resume", command.plan(topic).name)
+    assert ("--concurrency", "2") in zip(options[::2], options[1::2], strict=True)
     command.gate.touch()
-    command(*command.resume_of(resume.split()[2]), *command.options(gate=command.gate))
+    command(*command.resume_of(name), *options)
     assert listed(command, topic) is None
     assert not socket.exists()
 

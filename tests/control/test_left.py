@@ -13,7 +13,7 @@ from drainer.cli.steering import found_as_json, running_page, state_of
 from drainer.control.client import left_in, request
 from drainer.engine.control import Pause
 from drainer.errors import Refused
-from drainer.model.account import Event, EventKind
+from drainer.model.account import Event, EventKind, Resuming
 from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan
 from drainer.store.plan_file import PlanFile
@@ -23,7 +23,10 @@ AT = "2026-11-23T20:08:58.000+00:00"
 SOME, ALL_OF_IT = progress_at(40), progress_at(100)
 PLAN = a_plan(100, updated=AT, claims={ALL: {0: SOME}})  # its tasks' state is not there to read
 BEGUN = Event(AT, EventKind.BEGUN, "ana@db1")
-KILLED = changed(PLAN, history=(BEGUN,))
+WORDS = ("--engine", "spark", "--master", "local[2]", "--concurrency", "20")
+MORE = "--engine spark --master 'local[2]' --concurrency 20"
+RUN = Resuming(WORDS, ("--set api_token=…",), "spark", "20")
+KILLED = changed(PLAN, history=(BEGUN,), resuming=RUN)
 STOPPED = changed(PLAN, history=(BEGUN, replace(BEGUN, what=EventKind.ENDED)))
 HALTED = changed(
     PLAN, history=(BEGUN, replace(BEGUN, what=EventKind.ENDED, details=("halted: no such doc",)))
@@ -52,12 +55,13 @@ def test_what_was_stopped_or_killed_is_listed_with_how_to_resume_it(
         == "0 drains are running on this machine; 3 in this folder can be resumed"
     )
     [way] = running_page(found[:1]).ways_on
-    assert way.value == "drainer resume 'a b.plan.json'"
+    assert way.value == f"drainer resume 'a b.plan.json' {MORE}"
+    assert "add --set api_token=… as before" in way.note
     killed, _, halted = map(found_as_json, found)
     assert (killed["topic"], killed["since"], killed["done"]) == ("orders", AT, 0.4)
     assert (killed["ended"], *halted["ended"]["details"]) == (None, "halted: no such doc")
     assert (killed["resume"], halted["resume"]) == (
-        "drainer resume 'a b.plan.json'",
+        f"drainer resume 'a b.plan.json' {MORE}",
         "drainer resume d.plan.json",
     )
 
@@ -66,7 +70,7 @@ def test_what_was_stopped_or_killed_is_listed_with_how_to_resume_it(
     ("plan", "error", "hint"),
     [
         (HALTED, ", halted: no such doc", "Resume it: drainer resume "),
-        (KILLED, " was killed, or still runs elsewhere; its plan was last written at ", "Resume"),
+        (KILLED, " was killed, or still runs elsewhere; its plan was last written at ", MORE),
         (DONE, " ended at ", "Nothing is left to resume: see `drainer plan show "),
     ],
 )

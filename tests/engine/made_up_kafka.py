@@ -32,6 +32,7 @@ from drainer.kafka.committer import GroupCommitter
 from drainer.kafka.settings import ClientSettings
 from drainer.loading.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
+from drainer.model.account import Resuming
 from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
@@ -422,6 +423,7 @@ class Rehearsal:
                 observe=self._observe,
                 control=self.control,
                 resolve=self.resolve,
+                resuming=lambda: Resuming(concurrency=str(self.control.running.concurrency)),
             )
             with not_for_ever():
                 return in_passes(context, FakeEngine(rehearsal=self))

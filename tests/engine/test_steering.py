@@ -173,6 +173,7 @@ def test_the_concurrency_is_what_was_set_last(kind: Kind, person: Person) -> Non
 
     assert person.beside(handler, more_and_less).exit_code == 4
     assert person.rehearsal.control.retyped() == {"concurrency": "30", "grace_s": "4s"}
+    assert person.rehearsal.file.load().plan.account.resuming.concurrency == "30"
     person.rehearsal.resumes_exactly(handler)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from builders import changed
+from drainer.model.account import Resuming
 from drainer.model.unhandled import Unhandled
 from drainer.view.page import SHOWN
 from drainer.view.policy import skip_fields, unhandled_lines
@@ -21,3 +23,14 @@ def test_very_many_rules_are_cut_to_some() -> None:
     (after,) = unhandled_lines(Unhandled(many))
     (before,) = skip_fields(tuple(many))
     assert after.lines[-1] == before.lines[-1] == "and 5 more"
+
+
+def test_a_resume_with_another_engine_or_concurrency_says_so_once() -> None:
+    plan = changed(samples.plan(), resuming=Resuming(engine="spark", concurrency="20"))
+    note = "this run differs from the last one: engine spark → process, concurrency 20 → 1000"
+    page = shown(preview_page(samples.action(plan=plan, resumes=True)))
+    assert note in page
+    assert note in samples.action(plan=plan, resumes=True).as_json()["notes"]
+    same = changed(plan, resuming=Resuming(engine="process", concurrency="1000"))
+    for other in (samples.action(plan=same, resumes=True), samples.action(resumes=True)):
+        assert "differs" not in shown(preview_page(other))
