@@ -174,7 +174,7 @@ def _not_running(plan: PlanPlace) -> Refused:
         if isinstance(plan, Path) and not PlanFile(plan.resolve()).is_locked:
             account = OffsetPlan.decode(read_own(plan)).account
             hint = f"Resume it: {account.resuming.command(plan)}"
-            if account.complete:
+            if account.complete and account.undone is None:
                 hint = f"Nothing is left to resume: see `{command('plan show', plan)}`."
             return Refused(f"the drain of {plan} {account.last_run(datetime.now(UTC))}", hint=hint)
     return Refused(f"none of your drains on this machine has the plan {plan}", hint=hint)

@@ -370,8 +370,16 @@ class Account(JsonRecord):
         return None if self.running else last_end(self.history)
 
     @property
+    def undone(self) -> Event | None:
+        """The event by which the group was put back; None if it was not, or the drain went on."""
+        last = self.history[-1] if self.history else None
+        return last if last is not None and last.what is EventKind.UNDONE else None
+
+    @property
     def how_ended(self) -> str:
         """How the last run ended, in a word. A drain that still runs counts as killed here."""
+        if self.undone is not None:
+            return "undone"
         if self.running or self.complete:
             return "killed" if self.running else "done"
         end = self.last_end
@@ -380,13 +388,15 @@ class Account(JsonRecord):
 
     def last_run(self, now: datetime) -> str:
         """Return how the last run ended: ``ended at 17:06, halted: 3 lanes are parked``."""
-        end = self.last_end
+        end = self.undone or self.last_end
         at = self.updated if end is None else end.at
         with suppress(ValueError, OverflowError):  # A plan from elsewhere may have any text there.
             at = clock_time(datetime.fromisoformat(at), now)
         if end is None:
             return f"was killed, or still runs elsewhere; its plan was last written at {at}"
         why = "" if end.reason is None else f" ({end.reason})"
+        if end is self.undone:
+            return f"was undone at {at}{why}; a resume commits again what is done"
         return f"ended at {', '.join((at, *end.details))}{why}"
 
     @property

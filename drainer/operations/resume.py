@@ -133,6 +133,8 @@ def prepare_resume(
     facts = tuple(text for text, _ in checks)
     readers = None if terms.commits else live_readers(cluster, terms.group)
     findings = Findings(_actions(known, committed), facts, warnings, open_, readers)
+    if known.undone is not None:
+        findings = replace(findings, notes=(f"the drain {known.last_run(runtime.wall())}",))
     return build_prepared(cluster, plan, handler, running, policy, file, loaded, findings)
 
 

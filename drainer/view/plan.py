@@ -40,9 +40,10 @@ def plan_page(
     last_run = Line(f"  its last run {plan.account.last_run(now or datetime.now(UTC))}", Tone.QUIET)
     ways = []
     if path is not None:
-        if plan.account.conserved and not plan.account.complete:
+        undone = plan.account.undone is not None
+        if plan.account.conserved and (undone or not plan.account.complete):
             ways.append(resume_by_plan(plan, path, options))
-        if plan.terms.commits:
+        if plan.terms.commits and not undone:
             ways.append(Field("undo", command("plan undo", path, options=options)))
     return Page(
         _headline(plan.account, left, runs=runs),
@@ -61,6 +62,8 @@ def _headline(account: Account, left: int, *, runs: bool) -> Line:
     if not account.complete:
         left_words = f"at most {figures.counted(left, 'offset')} left"
         return Line(f"{'running' if runs else account.how_ended}, {left_words}", Tone.WARN)
+    if account.undone is not None:
+        return Line("undone, with nothing left to handle", Tone.WARN)
     short = [given_up_words(account.counts()[1])]
     short += [f"with {name_lost(account.lost)} lost"] if account.lost else []
     words = ", ".join(filter(None, ("drained", *short)))

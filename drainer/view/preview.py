@@ -96,10 +96,11 @@ def _partitions(action: Preview) -> Table:
 
 
 def _row(part: PartitionAction) -> tuple[str | Cell, ...]:
+    commits = part.offsets or (part.finished and part.committed != part.end)  # as after an undo
     return (
         str(part.partition),
         f"[{part.start}, {part.end})",
         figures.count(part.offsets),
         Cell("no offset", Tone.WARN) if part.committed is None else str(part.committed),
-        str(part.end) if part.offsets else Cell("nothing to do", Tone.QUIET),
+        str(part.end) if commits else Cell("nothing to do", Tone.QUIET),
     )

@@ -31,6 +31,9 @@ STOPPED = changed(PLAN, history=(BEGUN, replace(BEGUN, what=EventKind.ENDED)))
 HALTED = changed(
     PLAN, history=(BEGUN, replace(BEGUN, what=EventKind.ENDED, details=("halted: no such doc",)))
 )
+UNDONE = changed(
+    STOPPED, history=(replace(BEGUN, what=EventKind.UNDONE),), claims={ALL: {0: ALL_OF_IT}}
+)
 DONE = changed(STOPPED, claims={ALL: {0: ALL_OF_IT}})
 
 
@@ -71,6 +74,7 @@ def test_what_was_stopped_or_killed_is_listed_with_how_to_resume_it(
     [
         (HALTED, ", halted: no such doc", "Resume it: drainer resume "),
         (KILLED, " was killed, or still runs elsewhere; its plan was last written at ", MORE),
+        (UNDONE, "; a resume commits again what is done", "Resume it: drainer resume "),
         (DONE, " ended at ", "Nothing is left to resume: see `drainer plan show "),
     ],
 )

@@ -15,8 +15,10 @@ from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan
 from drainer.operations.examine import ensure_all, examine
 from drainer.operations.plan import undo, undo_moves
+from drainer.view.preview import preview_page
 from operations.conftest import MESSAGES, Story, finished
 from scenarios.brokers import delete_group
+from view.facts import shown
 
 
 def put_back(story: Story, meanwhile: Callable[[], object] = lambda: None) -> None:
@@ -56,8 +58,13 @@ def test_undo_puts_the_group_where_it_was_before_and_a_resume_takes_it_back(stor
     assert story.file.load().plan.account.watermark(0) == 20
     assert is_accepted(story)
     assert undo_moves(story.cluster, story.file.load()) == []
-    summary = story.drain(story.prepared_to_resume())
+    prepared = story.prepared_to_resume()
+    assert "a resume commits again what is done" in prepared.action.notes[0]
+    summary = story.drain(prepared)
     assert (summary.exit_code, story.committed) == (0, MESSAGES)
+    put_back(story)
+    page = shown(preview_page(story.prepared_to_resume().action))
+    assert "nothing to do" not in page
 
 
 def test_what_only_the_journal_knows_is_folded_in(story: Story) -> None:

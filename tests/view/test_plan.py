@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
-from builders import changed, counts, progress_at
+from builders import AT, changed, counts, progress_at
 from drainer.errors import Refused
+from drainer.model.account import Event, EventKind
 from drainer.model.claims import ALL
 from drainer.view.plan import plan_page, show_checks
 
@@ -21,6 +24,19 @@ def test_a_complete_plan_is_not_resumed_nor_one_whose_account_does_not_add_up() 
     page = plan_page(changed(samples.plan(), claims={ALL: {0: wrong}}), PATH)
     assert "resume" not in ways(page)
     assert ways(page) == ["undo"]
+
+
+def test_an_undone_drain_is_resumed_to_commit_again_and_not_undone_again() -> None:
+    undone = Event(AT, EventKind.UNDONE, "ana@db1", "ticket 8")
+    plan = changed(samples.plan(), history=(undone,), claims={ALL: {0: progress_at(9_000)}})
+    page = plan_page(plan, PATH, now=datetime.fromisoformat(AT))
+    assert page.headline.text == "undone, with nothing left to handle"
+    at = f"{datetime.fromisoformat(AT).astimezone():%H:%M}"
+    again = "a resume commits again what is done"
+    assert page.details[0].text == f"  its last run was undone at {at} (ticket 8); {again}"
+    assert ways(page) == ["resume"]
+    begun = changed(plan, history=(undone, replace(undone, what=EventKind.ENDED)))
+    assert ways(plan_page(begun, PATH)) == ["undo"]
 
 
 def test_each_check_has_its_mark_and_quiet_shows_those_that_failed() -> None:
