@@ -560,8 +560,9 @@ class Summary(Shown):
 
     @property
     def undo(self) -> str | None:
-        """The command that resets the group; None if that would not help."""
-        if self.plan is None or not isinstance(self.cause, Unresumable) or not self.cause.undo:
+        """The command that puts the group back; None if nothing was committed or it can't help."""
+        helpless = isinstance(self.cause, Unresumable) and not self.cause.undo
+        if self.plan is None or not self.commits or helpless:
             return None
         return command("plan undo", self.plan)
 

@@ -10,16 +10,16 @@ from pathlib import Path
 
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
-from drainer.errors import DrainerError, Signalled
+from drainer.errors import DrainerError, Signalled, Unresumable
 from drainer.model.account import Event, ParkedLanes, Resuming, last_end
 from drainer.model.listed import name_lost
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import DONE, OTHERWISE, Counts
 from drainer.model.ranges import count_offsets
-from drainer.model.status import PartitionResult, Status, Summary
+from drainer.model.status import PartitionResult, Summary
 from drainer.policy.redrive import NOT_MATCHED, not_redriven
 from drainer.store.place import PlanPlace, absolute, parse_place
-from drainer.text.escape import shorten
+from drainer.text.escape import command, shorten
 from drainer.view import caps, figures, priority
 from drainer.view.course import deepest_lanes, plots, troubles
 from drainer.view.page import (
@@ -129,14 +129,15 @@ def summary_page(summary: Summary) -> Page:
         return Page(head, (happened, stands), data=summary.as_json(), event="summary")
     # The account covers all runs of the drain. Time and speed are those of the last run.
     ways = [] if summary.resume is None else [resume_field(summary.resume, summary.resuming)]
-    ways += [] if summary.undo is None else [Field("undo", summary.undo)]
+    if summary.undo is not None and isinstance(summary.cause, Unresumable):
+        ways.append(Field("undo", summary.undo))
     return Page(
         head,
         (
             account(summary.messages, summary.sub_messages),
             happened,
             stands,
-            section("Plan", _plan(last)),
+            section("Plan", _plan(summary)),
         ),
         details=(_run(summary),),
         cause=summary.cause,
@@ -160,9 +161,14 @@ def _run(summary: Summary) -> Line:
     return Line(f"  {words}; {figures.rate(last.progress.rate_average)} sub-messages/s", tone)
 
 
-def _plan(last: Status) -> Iterator[Field]:
-    """Yield the plan's path, and how long the calls of the handler took."""
+def _plan(summary: Summary) -> Iterator[Field]:
+    """Yield the plan's path, the commands that check and undo a drain that is done, and latency."""
+    last = summary.last
     yield Field("plan", last.plan)
+    if summary.status == "done":
+        yield Field("verify", command("plan verify", last.plan))
+        if summary.undo is not None:
+            yield Field("undo", summary.undo)
     if last.timing.latency is not None:
         yield Field("latency", figures.latency(last.timing.latency), "of handle, in this run")
 
@@ -327,11 +333,11 @@ def _to_go(summary: Summary, what: str = "offset", seconds: float | None = None)
 
 
 def resume_field(
-    command: str, resuming: Resuming, why: str = "drainer does not print what may be secret"
+    line: str, resuming: Resuming, why: str = "drainer does not print what may be secret"
 ) -> Field:
     """Show the command of a resume, and say ``why`` options are missing in it, if some are."""
     needs = ", ".join(resuming.needs)
-    return Field("resume", command, f"add {needs} as before: {why}" if needs else "")
+    return Field("resume", line, f"add {needs} as before: {why}" if needs else "")
 
 
 def resume_by_plan(plan: OffsetPlan, path: Path | str, options: Sequence[str] = ()) -> Field:

@@ -111,6 +111,19 @@ def test_the_end_has_its_reason_and_the_way_on_even_when_quiet(
         assert ("error:" in text) is not isinstance(cause, Signalled)
 
 
+def test_a_finished_drain_offers_to_verify_and_to_undo_once() -> None:
+    done = a_summary(plan="my orders.plan")
+    text = shown(summary_page(done))
+    undo, verify = (f"drainer plan {what} 'my orders.plan'" for what in ("undo", "verify"))
+    assert text.startswith("✓ Drained: ")
+    assert text.count(undo) == text.count(verify) == 1
+    assert done.as_json()["undo"] == undo
+    assert changed(done, commits=False).as_json()["undo"] is None
+    gone = changed(done, cause=TopicGone("topic orders was deleted"))
+    assert gone.as_json()["undo"] is None
+    assert undo not in shown(summary_page(STOPPED))
+
+
 def test_an_account_that_does_not_add_up_is_loud_not_resumed_and_can_be_undone() -> None:
     status, code, cause = final_outcome(
         None, counts(read=9, done=1, dead=1, skipped=1, pending=1), counts(), gave_up=0, lost=False
