@@ -14,7 +14,7 @@ from drainer.cli.options import PlanArgument, Reason, Yes
 from drainer.errors import EXIT_DONE, EXIT_FOUND, PlanRefused
 from drainer.operations import plan as operation
 from drainer.operations.examine import Check, changes, examine, group_offsets
-from drainer.operations.plan import undo_moves
+from drainer.operations.plan import already_back, undo_moves
 from drainer.store.plan_file import plan_at
 from drainer.view.page import Line
 from drainer.view.plan import history_page, plan_page, show_checks
@@ -114,8 +114,8 @@ def undo(
 ) -> None:
     """Reset the group to its offsets before the drain.
 
-    The group's consumers then read again what the drain handled. The plan keeps what is done:
-    a resume commits it again.
+    Where the group had no offset, it gets the start of the backlog. The group's consumers then read
+    again what the drain handled. The plan keeps what is done: a resume commits it again.
 
     Example: `drainer plan undo orders.indexer.plan.json`
     """
@@ -128,23 +128,22 @@ def undo(
         moves = undo_moves(cluster, loaded)
         if moves:
             for each in moves:
-                found = "none" if each.found is None else each.found
-                where = f"{found} -> {each.target}"
-                if each.found == each.target:
-                    where = f"already at {each.target}: drainer notes that in the plan"
-                move = Line(f"partition {each.partition}: {where}")
-                terminal.items(move, urgent=not yes)
+                terminal.items(Line(str(each)), urgent=not yes)
             ensure_confirmed(terminal, "Reset the group to these offsets?", yes=yes)
             operation.undo(cluster, file, loaded, moves, terminal.print_line, reason)
             terminal.print_line(f"moved group {group}, and checked its offsets")
         else:
-            terminal.print_line("the group is already at its offsets from before the drain")
+            terminal.print_line(already_back(loaded.plan))
     terminal.data(
         {
             "status": "moved" if moves else "unmoved",
             "group": group,
             "partitions": {
-                str(each.partition): {"found": each.found, "committed": each.target}
+                str(each.partition): {
+                    "found": each.found,
+                    "committed": each.target,
+                    "prior": each.prior,
+                }
                 for each in moves
             },
         }

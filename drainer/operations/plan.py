@@ -14,22 +14,47 @@ from drainer.errors import (
 )
 from drainer.kafka.cluster import Cluster
 from drainer.model.account import Event, EventKind
+from drainer.model.listed import listed
 from drainer.model.plan import OffsetPlan
 from drainer.operations.examine import ensure_same_place
 from drainer.operations.group import committed_offsets, locked
 from drainer.store.plan_file import LoadedPlan, SavedPlan
+
+NO_OFFSET = "no offset before the drain"
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
     """A partition's committed offset now (``found``), and the offset to commit (``target``).
 
-    The two are equal if the group was moved back already, and only the plan does not know it.
+    The two are equal if the group was moved back already, and only the plan does not know it. If
+    the group had no offset before the drain (``prior``), the target is where the backlog starts.
     """
 
     partition: int
     found: int | None
     target: int
+    prior: int | None
+
+    def __str__(self) -> str:
+        """Return ``partition 0: 470 -> 0``, with what the target is if it is no former offset."""
+        where = f"{'none' if self.found is None else self.found} -> {self.target}"
+        if self.found == self.target:
+            where = f"already at {self.target}: drainer notes that in the plan"
+        had = f" (the start of the backlog: the group had {NO_OFFSET})"
+        return f"partition {self.partition}: {where}{had if self.prior is None else ''}"
+
+
+def already_back(plan: OffsetPlan) -> str:
+    """Say where a group is that needs no move."""
+    parts = plan.account.partitions.items()
+    had_none = [f"partition {n}" for n, p in parts if p.prior is None and p.committed is not None]
+    if not had_none:
+        return "the group is already at its offsets from before the drain"
+    return (
+        f"the group is already back: it had {NO_OFFSET} on {listed(had_none)}, so it is at the"
+        " start of the backlog there"
+    )
 
 
 def undo_moves(cluster: Cluster, loaded: LoadedPlan) -> list[Move]:
@@ -54,7 +79,7 @@ def undo_moves(cluster: Cluster, loaded: LoadedPlan) -> list[Move]:
         part = plan.account.partitions[number]
         never = offset is None and part.prior is None
         if (offset, part.committed) != (part.before, part.before) and not never:
-            moves.append(Move(number, offset, part.before))
+            moves.append(Move(number, offset, part.before, part.prior))
     return moves
 
 

@@ -14,7 +14,7 @@ from drainer.kafka.lock import GroupLock
 from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan
 from drainer.operations.examine import ensure_all, examine
-from drainer.operations.plan import undo, undo_moves
+from drainer.operations.plan import already_back, undo, undo_moves
 from drainer.view.preview import preview_page
 from operations.conftest import MESSAGES, Story, finished
 from scenarios.brokers import delete_group
@@ -65,6 +65,20 @@ def test_undo_puts_the_group_where_it_was_before_and_a_resume_takes_it_back(stor
     put_back(story)
     page = shown(preview_page(story.prepared_to_resume().action))
     assert "nothing to do" not in page
+
+
+def test_a_group_that_had_no_offset_gets_the_start_of_the_backlog_and_is_told_so(
+    story: Story,
+) -> None:
+    assert story.drain(story.prepared(from_="earliest")).exit_code == 0
+    [move] = undo_moves(story.cluster, story.file.load())
+    why = "the group had no offset before the drain"
+    assert str(move) == f"partition 0: {MESSAGES} -> 0 (the start of the backlog: {why})"
+    put_back(story)
+    assert story.committed == 0
+    assert undo_moves(story.cluster, story.file.load()) == []
+    told = already_back(story.file.load().plan)
+    assert "it had no offset before the drain on partition 0, so it is at the start" in told
 
 
 def test_what_only_the_journal_knows_is_folded_in(story: Story) -> None:
