@@ -52,7 +52,7 @@ def resume(
     The plan holds the backlog, the handler, the failure policy and what to skip. An option that
     is given here overrides the plan. Another engine may finish the drain. drainer shows the plan's
     handler and asks once, before it loads it. It asks again only if the checks find something to
-    warn of. With --yes, name the handler, too.
+    warn of. With --yes, name a handler of your own, too.
 
     Examples:
 
