@@ -67,6 +67,30 @@ def load_other_limits(text: str) -> CapCurve | Literal[False]:
 PLAN = ValueType("PLAN", parse_place)
 
 
+def parse_present(text: str) -> PlanPlace:
+    """Return the place of a plan that was written before. Raises PlanRefused if it is not there."""
+    place = parse_place(text)
+    if not isinstance(place, Path):
+        return place
+    try:
+        place.lstat()
+    except FileNotFoundError:
+        # The help does not need these.
+        from drainer.control.place import remembered  # noqa: PLC0415
+        from drainer.host.trust import NotTrusted, ensure_own  # noqa: PLC0415
+        from drainer.store.plan_file import no_plan  # noqa: PLC0415
+
+        known: list[Path] = []
+        for path in {link.resolve() for link in remembered()}:
+            with suppress(OSError, NotTrusted):
+                ensure_own(path)
+                known += [path] if path.name == place.name else []
+        raise no_plan(place, sorted(known)) from None
+    except OSError:
+        pass  # Whoever reads it says why it can't be read.
+    return place
+
+
 @dataclass(frozen=True, kw_only=True)
 class RecordOptions:
     """The topic and the partitions that a command reads."""
@@ -272,7 +296,12 @@ class DrainOptions(PriorityOptions, PayloadOptions, BacklogOptions):
 
 plan_argument = partial(Option, kind=PLAN, is_argument=True, proposes="plan")
 PlanArgument: TypeAlias = Annotated[
-    PlanPlace, plan_argument("Offset plan of a drain: file or URI.", name="PLAN")
+    PlanPlace,
+    plan_argument(
+        "Offset plan of a drain: file or URI.",
+        name="PLAN",
+        kind=ValueType("PLAN", parse_present),
+    ),
 ]
 Plan: TypeAlias = Annotated[
     PlanPlace | None,

@@ -63,7 +63,8 @@ def test_what_is_typed_comes_before_a_variable_before_a_profile(
     assert found["firsts"] == ("index == 0",)
     assert found["grace_s"] == 3
     assert "buffer_bytes" not in found
-    assert str(given("resume", "p.json")["concurrency"]) == "5"
+    (plan := home / "p.json").touch()
+    assert str(given("resume", str(plan))["concurrency"]) == "5"
     monkeypatch.setenv("DRAINER_CONCURRENCY", "9")
     assert str(given("run", *HANDLER)["concurrency"]) == "9"
     assert str(given("run", *HANDLER, "-c", "4")["concurrency"]) == "4"

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from builders import a_plan, changed, progress_at
+from drainer.cli.options import parse_present
 from drainer.cli.steering import found_as_json, running_page, state_of
 from drainer.control.client import left_in, request
+from drainer.control.place import link_to, make_folder
 from drainer.engine.control import Pause
-from drainer.errors import Refused
+from drainer.errors import PlanRefused, Refused
 from drainer.model.account import Event, EventKind, Resuming
 from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan
@@ -123,3 +125,26 @@ def test_what_is_not_a_plan_and_what_others_could_have_written_is_skipped(tmp_pa
     if os.geteuid() == 0:
         os.chown(write(tmp_path, "g", KILLED).path, UNPRIVILEGED, UNPRIVILEGED)
     assert list(left_in(tmp_path)) == []
+
+
+def test_in_another_folder_a_plan_is_named_by_its_path_if_this_machine_remembers_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, elsewhere = write(tmp_path, "far away", STOPPED), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+
+    def hint() -> str:
+        with pytest.raises(PlanRefused, match="does not exist") as raised:
+            parse_present(file.path.name)
+        return raised.value.hint or ""
+
+    assert hint().startswith("Run this in the drain's folder, or give the full path of the plan.")
+    link = link_to(file.path)
+    make_folder(link.parent)
+    link.symlink_to(file.path)
+    assert hint().startswith(f"Name it by its full path: '{file.path}'. If it is lost, start again")
+    assert parse_present(str(file.path)) == file.path
+    file.path.chmod(0o666)
+    assert "full path: " not in hint(), "another user could have written it"
+    link.unlink()
