@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
 import subprocess
 import time
 import uuid
@@ -17,8 +18,9 @@ from drainer.host.process import ProcessMark, start_apart
 from drainer.sandbox.jars import KAFKA_VERSION, classpath, kafka_jars, quiet
 from drainer.sandbox.ports import HOST, BrokerPorts, answers
 
-START_TIMEOUT_S = 90.0  # A start takes two seconds on an idle laptop, but far more on a busy one.
-FORMAT_TIMEOUT_S = 60.0
+# To format the storage and to start take two seconds each on an idle laptop, but minutes on a slow
+# one. Each may take this long.
+START_TIMEOUT_S = 300.0
 PROBE_EVERY_S = 0.05
 REPORT_EVERY_S = 4.0
 TAIL_LINES = 15
@@ -95,31 +97,29 @@ class Broker:
             )
         about = f"can't start a broker in {self.folder}: "
         hint = "Check that the folder is writable, and that the disk has room."
-        troubles = OSError, subprocess.TimeoutExpired
-        with raised_as(SandboxRefused, *troubles, about=about, hint=hint):
-            self._write_settings()
-            if not (self._data / "meta.properties").exists():
+        with raised_as(SandboxRefused, OSError, about=about, hint=hint):
+            self._scratch.mkdir(parents=True, exist_ok=True)
+            if not self._data.exists():
                 self._format(java, path)
+            self._write_settings(self._data)
             self._log_from = self.log.stat().st_size if self.log.exists() else 0
             self._spawn(java, path)
 
-    def wait_ready(self, *, timeout_s: float = START_TIMEOUT_S) -> None:
+    def wait_ready(self) -> None:
         """Wait until the broker answers a client's first request.
 
         Raises SandboxRefused when the broker ends instead, or when it does not answer in time. In
         the second case it still runs.
         """
-        begun_s = time.monotonic()
-        until_s, report_s = begun_s + timeout_s, begun_s + REPORT_EVERY_S
-        while not answers(self.ports.client):
+
+        def answered() -> int | None:
+            if answers(self.ports.client):
+                return 0
             if not self.running:
                 raise self._refused("the broker ended while starting")
-            if time.monotonic() > until_s:
-                raise self._refused(f"the broker gave no answer in {timeout_s:g} s")
-            if time.monotonic() > report_s:
-                self._print_line(f"Kafka is still starting ({report_s - begun_s:.0f}s)")
-                report_s += REPORT_EVERY_S
-            time.sleep(PROBE_EVERY_S)
+            return None
+
+        self._waited("starting", answered)
         self._print_line(f"Kafka {KAFKA_VERSION} answers on {self.bootstrap_servers}")
 
     def kill(self) -> None:
@@ -133,9 +133,8 @@ class Broker:
         """Return the class path of the broker. The jars are fetched first if they are missing."""
         return classpath(kafka_jars(print_line=self._print_line))
 
-    def _write_settings(self) -> None:
-        self._scratch.mkdir(parents=True, exist_ok=True)
-        text = server_properties(self._data, self.ports, self.properties)
+    def _write_settings(self, data: Path) -> None:
+        text = server_properties(data, self.ports, self.properties)
         # Only this user may read the file, because it may have passwords.
         settings = os.open(self._settings, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(settings, "w", encoding="ascii") as file:
@@ -157,21 +156,39 @@ class Broker:
         ]
 
     def _format(self, java: Path, path: str) -> None:
-        # The tool writes meta.properties last, and takes a folder without that file for a new one.
-        # So a format that was interrupted is simply repeated.
+        # The folder is renamed once it is whole, so what an interrupted format left is not used.
+        fresh = self._data.with_name("data.new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        self._write_settings(fresh)
         tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={self.cluster_id}"]
-        formatted = subprocess.run(
-            self.java_command(java, path, *tool, "--config", str(self._settings)),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            cwd=self.folder,
-            timeout=FORMAT_TIMEOUT_S,
-            check=False,
-        )
-        self._output.write_bytes(formatted.stdout)
-        if formatted.returncode != 0:
+        command = self.java_command(java, path, *tool, "--config", str(self._settings))
+        process = start_apart(command, self.folder, self._output, die_with_parent=True)
+        try:
+            exit_code = self._waited("formatting its storage", process.poll)
+        finally:
+            process.kill()
+            process.wait()
+        if exit_code != 0:
             raise self._refused("the broker's storage could not be formatted")
+        fresh.rename(self._data)
+
+    def _waited(self, doing: str, result: Callable[[], int | None]) -> int:
+        """Return the first result, and print every few seconds what Kafka is still doing.
+
+        Raises SandboxRefused when there is none in time.
+        """
+        begun_s = time.monotonic()
+        report_s = begun_s + REPORT_EVERY_S
+        while (found := result()) is None:
+            now_s = time.monotonic()
+            if now_s > begun_s + START_TIMEOUT_S:
+                what = f"Kafka was still {doing} after {START_TIMEOUT_S:g} s"
+                raise self._refused(what, "Try again when this machine is less busy.")
+            if now_s > report_s:
+                self._print_line(f"Kafka is still {doing} ({report_s - begun_s:.0f}s)")
+                report_s += REPORT_EVERY_S
+            time.sleep(PROBE_EVERY_S)
+        return found
 
     def _spawn(self, java: Path, path: str) -> None:
         command = self.java_command(java, path, MAIN_CLASS, str(self._settings))
@@ -181,11 +198,9 @@ class Broker:
         )
         self.mark = ProcessMark.of(self._process.pid)
 
-    def _refused(self, what: str) -> SandboxRefused:
-        return SandboxRefused(
-            f"{what}; the end of its log:\n{self._tail()}",
-            hint=f"See the log {self.log} and Java's output {self._output}.",
-        )
+    def _refused(self, what: str, hint: str = "") -> SandboxRefused:
+        logs = f"See the log {self.log} and Java's output {self._output}."
+        return SandboxRefused(f"{what}; the end of its log:\n{self._tail()}", hint=hint or logs)
 
     def _tail(self) -> str:
         printed = self._output.read_text(errors="replace") if self._output.exists() else ""

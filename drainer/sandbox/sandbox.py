@@ -31,7 +31,7 @@ FORMAT = "drainer-sandbox/5"
 STOP_TIMEOUT_S = 10.0
 # The files that drainer, its demo, Kafka, and a Java that crashed leave in the folder.
 OURS = re.compile(
-    r"sandbox\.json|demo\.(url|log)|server\.properties|data|tmp|registry(\.log)?|broker\.(out|log(\.\d+)?)"
+    r"sandbox\.json|demo\.(url|log)|server\.properties|data(\.new)?|tmp|registry(\.log)?|broker\.(out|log(\.\d+)?)"
     r"|(hs_err|replay)_pid\d+\.log|\.drainer-.*\.new"
 )
 

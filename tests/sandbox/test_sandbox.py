@@ -210,6 +210,39 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("kafka_installed")
+def test_a_format_that_takes_too_long_is_reported_and_a_second_try_begins_afresh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first Java leaves half a file, and hangs."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(
+        "#!/bin/sh\n"
+        """[ "$1" = -version ] && echo 'version "21"' && exit\n"""
+        "data=$(sed -n s/^log.dirs=//p server.properties)\n"
+        'mkdir "$data" && echo version= >"$data/meta.properties"\n'
+        "exec sleep 60\n"
+    )
+    java.chmod(0o700)
+    printed: list[str] = []
+    own = Broker(tmp_path / "own", die_with_parent=True, print_line=printed.append)
+    own.folder.mkdir()
+    with monkeypatch.context() as patched:
+        patched.setenv("JAVA_HOME", str(tmp_path))
+        patched.setattr("drainer.sandbox.broker.START_TIMEOUT_S", 2.0)
+        patched.setattr("drainer.sandbox.broker.REPORT_EVERY_S", 1.0)
+        with pytest.raises(SandboxRefused, match="still formatting its storage after 2 s") as error:
+            own.launch()
+    assert "-cp" not in str(error.value)
+    assert "Kafka is still formatting its storage (1s)" in printed
+    assert list(own.folder.glob("data*/meta.properties"))
+
+    with own:
+        assert own.running
+
+
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals a child whose parent died")
 @pytest.mark.usefixtures("kafka_installed")
 def test_a_broker_bound_to_its_parent_ends_when_that_is_killed(tmp_path: Path) -> None:
