@@ -64,6 +64,14 @@ def time_left(progress: ProgressStatus, left: str) -> str | None:
     return f"{figures.duration(turn.eta_s)} left for the class, {left} for all"
 
 
+def to_go(turn: ClassStatus) -> str:
+    """Return ``. ~1,820 sub-messages of the class left (about 1m 32s)``, or nothing if unknown."""
+    if not turn.left:
+        return ""
+    about = "" if turn.eta_s is None else f" (about {figures.duration(turn.eta_s)})"
+    return f". ~{figures.counted(turn.left, 'sub-message')} of the class left{about}"
+
+
 def messages_words(progress: ProgressStatus, passed: str) -> str:
     """Say that messages are done, or that they were searched, in a pass for a priority class.
 

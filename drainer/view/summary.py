@@ -176,7 +176,9 @@ def _plan(summary: Summary) -> Iterator[Field]:
 def account(messages: Counts, sub_messages: Counts) -> Section:
     """Show that read = done + dead + failed + skipped + pending, or that it does not add up."""
     rows: list[tuple[str | Cell, ...]] = []
-    for label, counts in (("messages", messages), ("sub-messages", sub_messages)):
+    of_classes = sub_messages.read and not messages.read
+    table = {"sub-messages": sub_messages}
+    for label, counts in (table if of_classes else {"messages": messages, **table}).items():
         numbers = [(name, getattr(counts, name)) for name in _ACCOUNT]
         adds_up = Cell(f"{OK} adds up", Tone.GOOD)
         rows.append(
@@ -196,7 +198,8 @@ def account(messages: Counts, sub_messages: Counts) -> Section:
     if number := sub_messages.unsplit:
         what = "split failed; each counts as one sub-message, dead or failed"
         unsplit = Field("not split", figures.counted(number, "message"), what)
-    return section("Account", Table(("", *_ACCOUNT, ""), tuple(rows)), unsplit, wrong)
+    later = Field("messages", "counted when the rest is drained") if of_classes else None
+    return section("Account", Table(("", *_ACCOUNT, ""), tuple(rows)), later, unsplit, wrong)
 
 
 def _engine(summary: Summary) -> Iterator[Field]:
@@ -307,6 +310,8 @@ def _headline(summary: Summary) -> Line:
         case "interrupted":
             how = "Stopped on request" if isinstance(summary.cause, Signalled) else "Interrupted"
             left = _to_go(summary, "message", summary.last.progress.eta_s)
+            if (turn := summary.last.progress.turn) is not None:
+                left = priority.to_go(turn) + _to_go(summary, "message")
             began = summary.sub_messages.read or summary.engine_counts.get("waves")
             outcome = "no data lost" if began else "nothing was handled"
             return Line(how, Tone.WARN, STOPPED, f"{'' if summary.lost else f'; {outcome}'}{left}")

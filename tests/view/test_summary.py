@@ -20,12 +20,13 @@ from drainer.errors import (
 from drainer.model.account import Event, EventKind, ParkedLane, ParkedLanes
 from drainer.model.deadline import DeadlineStatus
 from drainer.model.merging import merge
+from drainer.model.priority import ClassStatus
 from drainer.model.status import FailureStatus, PartitionResult
 from drainer.model.terms import PayloadSettings
 from drainer.text.mask import VARIABLE, mask_text
 from drainer.view.summary import summary_page
 
-from .facts import fields, shown
+from .facts import fields, row, shown, tables
 from .samples import ENDED
 
 HALF = {0: PartitionResult(1_000, 9_000, 5_000, 5_000)}
@@ -75,6 +76,26 @@ def test_a_drain_that_ended_well_is_silent_when_quiet() -> None:
 )
 def test_the_headline_is_how_it_ended(changes: dict[str, object], line: str) -> None:
     assert headline(**changes).startswith(line)
+
+
+def test_what_is_left_of_a_class_is_paired_with_its_own_time() -> None:
+    """The time of a class is not that of all messages, which are counted in a later pass."""
+    turn = ClassStatus("customer == 42", counts(done=1_820, pending=55), eta_s=92.0, left=55)
+    summary = changed(
+        STOPPED,
+        classes=(turn,),
+        eta_s=92.0,
+        messages=counts(),
+        sub_messages=counts(done=1_820, pending=55),
+    )
+    page = summary_page(summary)
+    text = shown(page)
+    assert (
+        "~55 sub-messages of the class left (about 1m 32s). At most 4,000 messages left\n" in text
+    )
+    [account] = (each for each in tables(page) if "pending" in str(each.headings))
+    assert [row(account, n)[0].strip() for n in range(len(account.rows))] == ["sub-messages"]
+    assert fields(page)["messages"] == "counted when the rest is drained"
 
 
 @pytest.mark.parametrize(("margin_s", "words"), [(47.0, "before"), (-47.0, "after")])
