@@ -216,6 +216,8 @@ def _headline(estimate: Estimate, now: datetime | None) -> Line:
         f" {figures.count(requested.concurrency)} at once, {requested.order.value} order"
     )
     takes = _takes(estimate)
+    if estimate.question.source == ASSUMED_SOURCE:
+        takes += f", assuming {ASSUMED} a call"
     if estimate.verdict is None:  # Otherwise the verdict below says when that is.
         takes = ending(takes, estimate.seconds, now=now)
     return Line(takes, Tone.STRONG, more=f"  ({what})")
@@ -233,7 +235,8 @@ def _verdict(estimate: Estimate, found: DeadlineVerdict) -> Line:
         words += f"; {enough}" if least is None else f"; needs --concurrency {least}"
     elif least is not None and least < estimate.requested.concurrency:
         words += f"; {figures.count(least)} at once would be enough"
-    return judged(words, found)
+    # An assumed latency shows neither that the deadline is met nor that it is missed.
+    return judged(words, None if estimate.question.source == ASSUMED_SOURCE else found)
 
 
 def _orders(estimate: Estimate) -> Table:
@@ -250,7 +253,11 @@ def _orders(estimate: Estimate) -> Table:
 
 
 def _table(estimate: Estimate) -> Table:
-    longest = max(found.seconds for found in estimate.table)
+    table, asked = estimate.table, estimate.requested.concurrency
+    # Of the rows that --rate decides, which are all the same, one is shown.
+    at_rate = [each.concurrency for each in table if each.bound == bounds.RATE]
+    left_out = {*at_rate} - {asked if asked in at_rate else min(at_rate, default=asked)}
+    longest = max(found.seconds for found in table)
     rows = tuple(
         (
             _emphasised(figures.count(found.concurrency), requested),
@@ -258,8 +265,9 @@ def _table(estimate: Estimate) -> Table:
             Cell("", bar=found.seconds / longest if longest else 0.0),
             Cell(found.bound, Tone.QUIET),
         )
-        for found in estimate.table
-        for requested in [found.concurrency == estimate.requested.concurrency]
+        for found in table
+        if found.concurrency not in left_out
+        for requested in [found.concurrency == asked]
     )
     return Table(("at once", "takes", "", Column("limited by")), rows, shown=len(rows))
 
