@@ -15,7 +15,7 @@ from typing import Any, get_args, get_type_hints
 import typer
 
 from drainer.cli.answer import open_terminal, reporting_errors
-from drainer.cli.declared import Declared, declared_by, given_in
+from drainer.cli.declared import Declared, declared_by, given_in, unknown_variables
 from drainer.cli.parameter import HELP_ALL, declare, tuning
 from drainer.errors import Refused, UsageError
 from drainer.model.option import Option, option, options_of
@@ -133,6 +133,8 @@ def command(
         opened = open_terminal(**of_program, **given_in(context, early))
         with opened as terminal, reporting_errors(terminal):
             _ensure_strong_mask()
+            if unknown := unknown_variables(context):
+                terminal.warn(f"drainer does not know these variables: {unknown}")
             given = given_in(context, options)
             if changes(given):
                 _ensure_allowed(given, options)

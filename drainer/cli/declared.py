@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 from drainer.errors import UsageError, raised_as
-from drainer.model.option import Option
+from drainer.model.option import PREFIX, Option
 
 Declared: TypeAlias = Mapping[str, Option]  # The keys are the names of click's parameters.
 
-_PROFILE = "in the profile"
+# Variables that are not those of an option which ``declare`` knows.
+_OTHERS = {
+    f"{PREFIX}_{name}"
+    for name in ("MASK_KEYS", "PROFILE", "READ_ONLY", "REQUIRE_REASON", "SANDBOX", "STATUS")
+}
+# Kubernetes gives every pod such variables of a service that is named drainer.
+_OF_A_SERVICE = re.compile(rf"{PREFIX}_(\w+_)?(PORT|SERVICE)(_.*)?")
 
 
 def declared_by(command: Any) -> Declared:
@@ -25,6 +32,33 @@ def commands_of(group: Any) -> Mapping[str, Any]:
     """Return the commands of a group by name; none if this is a command and not a group."""
     found: Mapping[str, Any] = getattr(group, "commands", {})
     return found
+
+
+def all_of(command: Any) -> Iterator[Any]:
+    """Yield a command, and all commands below it. It imports all of them."""
+    yield command
+    for each in commands_of(command).values():
+        yield from all_of(each)
+
+
+def unknown_variables(context: Any) -> str:
+    """Name the variables of the environment that look like drainer's, but that no command reads.
+
+    Each has the nearest name after it. The text is empty if there are none.
+    """
+
+    def known_to(commands: Iterable[Any]) -> set[str]:
+        return {each.variable or "" for one in commands for each in declared_by(one).values()}
+
+    given = {n for n in os.environ if n.startswith(f"{PREFIX}_") and not _OF_A_SERVICE.fullmatch(n)}
+    given -= _OTHERS | known_to((context.command,))
+    if not given:  # Usually, the other commands need not be imported.
+        return ""
+    known = _OTHERS | known_to(all_of(context.find_root().command))
+    near = {name: get_close_matches(name, known, 1, 0.8) for name in sorted(given - known)}
+    return ", ".join(
+        f"{name} (did you mean {found[0]}?)" if found else name for name, found in near.items()
+    )
 
 
 def meant(name: str, options: Iterable[Option]) -> Option | None:
@@ -42,7 +76,7 @@ def pair_of(text: str) -> tuple[str, str | None]:
 def value_of(context: Any, option: Option) -> tuple[str | None, Any]:
     """Return where the value of an option was given, and the value.
 
-    The place is empty for the command line, and otherwise a phrase such as ``in the profile``. It
+    The place is empty for the command line, and otherwise a phrase such as ``in DRAINER_RATE``. It
     is None if no value was given; the value is then the default.
     """
     if option.tune:
@@ -51,35 +85,46 @@ def value_of(context: Any, option: Option) -> tuple[str | None, Any]:
     source = context.get_parameter_source(option.parameter)
     if source is None or source.name == "DEFAULT":
         return None, value
-    places = {"ENVIRONMENT": f"in {option.variable}", "DEFAULT_MAP": _PROFILE}
+    places = {"ENVIRONMENT": f"in {option.variable}", "DEFAULT_MAP": _in_profile(context, option)}
     return places.get(source.name, ""), value
+
+
+def _in_profile(context: Any, option: Option) -> str:
+    return "" if context.default_map is None else f"in {context.default_map.place(option.label)}"
 
 
 def _tuned(context: Any, option: Option) -> tuple[str | None, Any]:
     typed = dict(map(pair_of, context.params.get("tune") or ()))
-    found = {
-        "": typed.get(option.label),
-        f"in {option.variable}": os.environ.get(option.variable or "") or None,
-        _PROFILE: context.lookup_default(option.parameter),
-    }
-    return next(
-        ((place, value) for place, value in found.items() if value is not None), (None, None)
+    found = (
+        ("", typed.get(option.label)),
+        (f"in {option.variable}", os.environ.get(option.variable or "") or None),
+        (_in_profile(context, option), context.lookup_default(option.parameter)),
     )
+    return next(((place, value) for place, value in found if value is not None), (None, None))
 
 
 def given_in(context: Any, options: Iterable[Option]) -> dict[str, Any]:
     """Return the values that were given, by the field of the option.
 
-    Raises UsageError, which names the option, if a value can't be understood.
+    Raises UsageError, which names the options, if values can't be understood.
     """
-    found = {}
+    found: dict[str, Any] = {}
+    errors: list[UsageError] = []
     for option in options:
         place, value = value_of(context, option)
         if place is None:
             continue
         about = f"{option.word} {place}: " if place else f"{option.word} "
-        with raised_as(UsageError, about="" if option.is_argument else about):
-            found[option.field] = option.parse(value)
+        try:
+            with raised_as(UsageError, about="" if option.is_argument else about):
+                found[option.field] = option.parse(value)
+        except UsageError as error:
+            errors.append(error)
+    if len(errors) > 1:
+        hints = " ".join(each.hint for each in errors if each.hint)
+        raise UsageError("; ".join(map(str, errors)), hint=hints)
+    if errors:
+        raise errors[0]
     return found
 
 

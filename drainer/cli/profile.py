@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import tomllib
 from collections import UserDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from drainer.cli.declared import commands_of, declared_by, meant
+from drainer.cli.declared import all_of, commands_of, declared_by, meant
 from drainer.errors import Refused, UsageError
 from drainer.host.trust import NotTrusted, read_own
 from drainer.model.option import ONE_RUN
@@ -67,8 +67,8 @@ class DefaultMap(UserDict[str, Any]):
     to the commands of a group, and [dead.list] to one of them. Click calls ``get`` with the name of
     a command to get the map of that command, so only the commands that were typed are loaded.
 
-    Raises UsageError for a key that no command takes from a profile, and for a table without a
-    command.
+    ``where`` names the file and the table. Raises UsageError for a key that no command takes from a
+    profile, and for a table without a command.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class DefaultMap(UserDict[str, Any]):
     ) -> None:
         super().__init__()
         self._command, self._table, self._words = command, table, words
-        self._where = f"{file}: [{'.'.join(words)}]" if words else str(file)
+        self.where = f"{file}: [{'.'.join(words)}]" if words else str(file)
         self._file = file
         for key, value in table.items():
             if isinstance(value, dict) and key not in commands_of(command):
                 near = get_close_matches(key, commands_of(command), 1)
-                text = f"{self._where}: there is no command for the table {key}"
+                text = f"{self.where}: there is no command for the table {key}"
                 raise UsageError(text, hint=f"Did you mean {near[0]}?" if near else "Remove it.")
         own = {key: (each, self) for key, each in table.items() if not isinstance(each, dict)}
         # Each value is kept with the map whose table has it, so that an error can name that table.
@@ -107,29 +107,27 @@ class DefaultMap(UserDict[str, Any]):
         table = table if isinstance(table, dict) else {}
         return DefaultMap(self._file, below, table, (*self._words, key), self._values)
 
+    def place(self, key: str) -> str:
+        """Return the file and the table that give a value."""
+        return self._values[key][1].where if key in self._values else self.where
+
     def ensure_known(self, key: str) -> None:
         """Raise UsageError unless this command or one below it takes this key from a profile."""
-        options = [each for one in _all_of(self._command) for each in declared_by(one).values()]
+        options = [each for one in all_of(self._command) for each in declared_by(one).values()]
         keys = [each for each in options if each.is_key]
         if any(each.label == key for each in keys):
             return
         if key in commands_of(self._command):
-            raise UsageError(f"{self._where}: {key} must be a table", hint=f"Write it as [{key}].")
-        text, hint = f"{self._where} sets {key}, which is not an option", "Remove it."
+            raise UsageError(f"{self.where}: {key} must be a table", hint=f"Write it as [{key}].")
+        text, hint = f"{self.where} sets {key}, which is not an option", "Remove it."
         if near := meant(key, keys):
             hint = f"Did you mean {near.label}?"
         for each in options:
             if each.label == key and not each.is_argument:
                 why = each.risk or ONE_RUN
-                text = f"{self._where} sets {key}, which must be typed each time: {why}"
+                text = f"{self.where} sets {key}, which must be typed each time: {why}"
                 hint = f"Remove it from the profile, and type {each.word}."
         raise UsageError(text, hint=hint)
-
-
-def _all_of(command: Any) -> Iterator[Any]:
-    yield command
-    for each in commands_of(command).values():
-        yield from _all_of(each)
 
 
 def _typed(value: Any) -> Any:

@@ -73,8 +73,35 @@ def test_what_is_typed_comes_before_a_variable_before_a_profile(
 def test_a_value_that_makes_no_sense_is_reported_with_its_place(home: Path) -> None:
     profile(home, '[run]\nconcurrency = "many"\n[dead.list]\nlimit = "many"\n')
     error = drainer("run", *HANDLER, code=2)[1]
-    assert "--concurrency in the profile: 'many'" in error
-    assert "--limit in the profile: 'many'" in drainer("dead", "list", *LETTERS, code=2)[1]
+    assert f"--concurrency in {home}/default.toml: [run]: 'many'" in error.replace("\n  ", " ")
+    error = drainer("dead", "list", *LETTERS, code=2)[1].replace("\n  ", " ")
+    assert f"--limit in {home}/default.toml: [dead.list]: 'many'" in error
+
+
+def test_all_values_that_make_no_sense_are_reported_at_once(home: Path) -> None:
+    profile(home, 'concurrency = "many"\n[run]\nrate = "5"\nretry-delay = "5"\n')
+    error = drainer("run", *HANDLER, code=2)[1].replace("\n  ", " ")
+    for each in (
+        f"--concurrency in {home}/default.toml: 'many' is not a number",
+        f"--rate in {home}/default.toml: [run]: '5' is not a rate",
+        f"retry-delay in {home}/default.toml: [run]: 5 of what?",
+        "Write 5/s or 5/m.",
+    ):
+        assert each in error
+
+
+def test_a_misspelt_variable_is_reported_with_the_nearest(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("CONCURENCY", "QUIET", "SAMPLE", "STATUS", "PROFILE", "PORT_9464_TCP", "XYZZY"):
+        monkeypatch.setenv(f"DRAINER_{name}", "")
+    monkeypatch.delenv("DRAINER_PROFILE")
+    monkeypatch.setenv("DRAINER_LIMIT", "many")
+    error = drainer("dead", "list", *LETTERS, code=2)[1].replace("\n  ", " ")
+    assert (
+        "warning: drainer does not know these variables: DRAINER_CONCURENCY (did you mean"
+        " DRAINER_CONCURRENCY?), DRAINER_XYZZY\n"
+    ) in error
 
 
 def test_no_variable_gives_an_expression_or_a_consent(
