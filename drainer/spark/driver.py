@@ -11,7 +11,6 @@ import asyncio
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
-from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -60,9 +59,10 @@ LEAVE_S = 5.0  # After the grace, tasks have this long to report that they have 
 LOOK_S = 0.1
 CLOSE_S = 10.0  # Workers have this long to close their handlers.
 OPENING = "the handler is being opened in Spark's tasks"
-NOT_BEGUN = (
-    "Spark is still starting its tasks; if that lasts, other jobs have its slots, or no executor"
-    " got the memory and cores that it needs"
+NOT_BEGUN = "Spark is still starting its tasks"
+ON_A_CLUSTER = (
+    "; if that lasts, other jobs have its slots, or no executor got the memory and cores that it"
+    " needs"
 )
 
 
@@ -105,7 +105,7 @@ class SparkRun:
     ) -> None:
         plan, running = context.plan, context.running
         self._context, self._plan = context, plan
-        self._lease = settings.lease
+        self._settings = settings
         self._jobs = jobs
         self._slots = slots
         self.ending = Ending()
@@ -178,7 +178,8 @@ class SparkRun:
         self._reader.is_patient = True
 
     async def _reads(self) -> None:
-        epoch, late_s = self._handler.epoch, monotonic() + ANSWER_S
+        epoch, begun_s = self._handler.epoch, monotonic()
+        report_s = ANSWER_S
         while True:
             has_read, is_ending = self._reader.ready, self.ending.has_come
             if await blocking_call(self._state.is_reading, epoch):
@@ -194,10 +195,12 @@ class SparkRun:
                     what = "the driver writes to {}, but a task can't see it"
                     raise self._state.not_shared(what) from None
                 raise self._state.not_shared("tasks write to {}, but this process can't see it")
-            if monotonic() > late_s:
-                late_s = inf
+            if monotonic() > begun_s + report_s:
                 opening, _ = await blocking_call(self._state.handlers, epoch)
-                self._context.print_line(OPENING if opening else NOT_BEGUN)
+                why = "" if self._settings.is_local else ON_A_CLUSTER
+                doing = OPENING if opening else NOT_BEGUN
+                self._context.print_line(f"{doing} ({report_s:g}s){'' if opening else why}")
+                report_s *= 2
             await asyncio.sleep(BEGUN_LOOK_S)
 
     def _cause_of_no_start(self) -> BaseException:
@@ -352,7 +355,7 @@ class SparkRun:
         with suppress(DrainerError):
             if await blocking_call(self._state.epoch) is None:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self._lease.wait_s):
+                    async with asyncio.timeout(self._settings.lease.wait_s):
                         await self.ending.forced.wait()
                 return not self.ending.forced.is_set()
         return False
