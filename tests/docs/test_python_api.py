@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,14 @@ def test_the_exported_names_are_on_the_page() -> None:
     assert {name for name in drainer.__all__ if name in vars(drainer) or getattr(drainer, name)}
     missing = {name for name in drainer.__all__ if f"drainer.{name}" not in PAGE}
     assert missing == {"Barrier", "OnFailure", "Origin", "__version__"}  # on the handler's page
+
+
+@pytest.mark.parametrize("name", ["drain", "resume", "inspect", "estimate"])
+def test_the_table_has_the_arguments_of_each_function(name: str) -> None:
+    rows = re.findall(r"^(`.*?) \| (.*?) \| ", PAGE, re.MULTILINE)
+    listed = [each for names, of in rows if name in of.split(", ") for each in names.split(", ")]
+    arguments = inspect.signature(getattr(drainer, name)).parameters
+    assert sorted(each.strip("`") for each in listed) == sorted(arguments)
 
 
 @pytest.fixture
