@@ -156,7 +156,9 @@ class Pipeline:
         elif trouble is not None:
             self._ending.end(trouble)
         self._failures.hear(self._ports.totals())
-        self._meter.sample(self.running, max(0, self._meter.concurrency - self._workers.idle))
+        # Without a sub-message in the handler, workers that do not sleep have not begun, or ended.
+        busy = max(0, self._meter.concurrency - self._workers.idle) if self.running else 0
+        self._meter.sample(self.running, busy)
         self._decide_rejected()
         self._pump.poke()
         if self._ports.quota is not None:

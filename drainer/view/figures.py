@@ -98,13 +98,13 @@ def _moment(seconds: float) -> str:
 def rate(per_s: float) -> str:
     """Return a rate without its unit: ``89,123``.
 
-    Below ten it has one decimal, so that a slow rate is not shown as 0.
+    Below ten it has one decimal unless it is whole, so that a slow rate is not shown as 0.
     """
     if not math.isfinite(per_s):
         return UNKNOWN
     if 0 < per_s < 0.05:
         return "<0.1"
-    return f"{per_s:.1f}" if 0 < per_s < 9.95 else f"{per_s:,.0f}"
+    return f"{per_s:.1f}".removesuffix(".0") if 0 < per_s < 9.95 else f"{per_s:,.0f}"
 
 
 def percent(fraction: float) -> str:

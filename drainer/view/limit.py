@@ -15,6 +15,8 @@ AT_RATE = AT_BUFFER = AT_LANE = 0.9
 # The downstream counts as slowed if the median latency is this many times that of the start, and
 # longer by this many seconds.
 SLOWER, SLOWER_S = 2.0, 0.005
+# From this many seconds on, an outage may be the fault of the messages and not of the downstream.
+LASTING_S = 60.0
 SHOWN = 40  # The characters of a sub-key that are shown.
 
 
@@ -27,7 +29,7 @@ class Bottleneck(Enum):
     PAUSE = "the pause", "`drainer unpause` ends it"
     DOWNSTREAM = (
         "the downstream: it fails, and drainer waits until it is back",
-        "if only these messages are bad, `drainer set PLAN breaker=off` gives them up",
+        "{breaker}",
     )
     TROUBLE = (
         "trouble: {0.health.trouble}",
@@ -35,7 +37,7 @@ class Bottleneck(Enum):
     )  # For example, brokers don't answer, or the lock is lost.
     PROCESSOR = (
         "the processor: {each} uses {0.limits.processor.used:.0%} of a core{waits}",
-        "a cheaper `split` or `handle`, or {cores}; more concurrency does not help",
+        "{cheaper}; more concurrency does not help",
     )
     HOT_LANE = (
         "the lane of {lane} wait, one at a time",
@@ -113,12 +115,22 @@ def _in_words(text: str, status: Status) -> str:
     more_calls = "`drainer set PLAN concurrency=…`, if the downstream can take more"
     if auto is not None:  # --concurrency auto raises it by itself, up to its maximum.
         more_calls = more_calls.replace("…", "auto:…") if auto.limit == auto.most else ""
-    here, waited = status.engine_status is None, limits.processor.waited
+    here, load, outage = status.engine_status is None, limits.processor, status.failures.outage
+    lasts = outage is not None and outage.for_s >= LASTING_S
+    breaker = "if only these messages are bad, `drainer set PLAN breaker=off` gives them up"
+    waits = f", and waits for one {load.waited:.0%} of the time" if load.waited >= 0.01 else ""
+    cores = "resume with --engine spark for more cores" if here else "more cores"
+    cheaper = f"a cheaper `split` or `handle`, or {cores}"
+    if load.waited > load.used:
+        waits += ", which other processes or a limit on this one take"
+        where = "here, or resume on another machine" if here else "beside the executors"
+        cheaper = f"end what else runs {where}, or raise the limit"
     return text.format(
         status,
         each="drainer" if here else "each task",
-        waits=f", and waits for one {waited:.0%} of the time" if waited >= 0.01 else "",
-        cores="resume with --engine spark for more cores" if here else "more cores",
+        waits=waits,
+        cheaper=cheaper,
+        breaker=breaker if lasts else "",
         machine="this machine" if here else "the executors",
         engine=None if status.engine_status is None else status.engine_status.limit(status),
         lane=f"{shorten(key, SHOWN)}, where {figures.count(waiting)}",

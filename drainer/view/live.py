@@ -103,7 +103,7 @@ FRAME_S = 0.2  # The time between two drawings of a running line.
 PRINTED_MOST = 1 << 20
 PARTITIONS_SHOWN = 8
 CHANGES_SHOWN = 2
-WRAPPED_MOST = 3  # A cause takes at most this many lines of a frame.
+WRAPPED_MOST = 3  # A cause or a fact takes at most this many lines of a frame.
 _WIDEST = 110  # The columns of a frame, at most, because longer lines are hard to read.
 _NOTEBOOK_LINES = 41
 
@@ -402,18 +402,23 @@ def frame(
         lines.append([(said.marked, said.tone)])
     for text, tone in beside_verdict(status):
         lines += [[(line, tone)] for line in broken(f"! {text}", width)]
-    for line in map(pieces, causes(status)):
-        rows = [*wrapped(line, width)]
-        rest = [piece for row in rows[WRAPPED_MOST - 1 :] for piece in row]  # It is cut later.
-        lines += [*rows[: WRAPPED_MOST - 1], *([rest] if rest else [])]
+    lines += _whole(causes(status), width)
     plan = Field("plan", status.plan)
     events = map(event_words, reversed(status.control.changes[-CHANGES_SHOWN:]))
     changes = (Field("change", text) for text in events)
-    lines += [[], *map(pieces, (*facts(status), *changes, plan))]
+    lines += [[], *_whole(facts(status), width), *map(pieces, (*changes, plan))]
     room = height - len(lines) - 3  # A blank line, the heading and "and N more" take three lines.
     if status.progress.partitions and room > 0:
         lines += [[], *_partitions(status.progress.partitions, width, min(room, PARTITIONS_SHOWN))]
     return [*lines[:height], *last]
+
+
+def _whole(fields: Iterable[Field], width: int) -> Iterator[Pieces]:
+    """Yield fields in a few lines each, of which the last one may still be too long."""
+    for line in map(pieces, fields):
+        rows = [*wrapped(line, width)]
+        rest = [piece for row in rows[WRAPPED_MOST - 1 :] for piece in row]  # It is cut later.
+        yield from [*rows[: WRAPPED_MOST - 1], *([rest] if rest else [])]
 
 
 def _title(status: Status, width: int) -> Pieces:
@@ -434,9 +439,10 @@ def _total(status: Status, said: Line, width: int, now: datetime | None) -> Piec
 
 
 def _partitions(partitions: Sequence[PartitionStatus], width: int, room: int) -> Iterator[Pieces]:
-    shown: Sequence[PartitionStatus] = partitions
-    if len(partitions) > room:
-        worst = nlargest(room, partitions, key=lambda part: part.end - part.start - finished(part))
+    # Partitions without work are left out, unless there are no others.
+    shown = [part for part in partitions if part.end > part.start] or partitions
+    if len(shown) > room:
+        worst = nlargest(room, shown, key=lambda part: part.end - part.start - finished(part))
         # In the order of their numbers, rows don't change places from one frame to the next.
         shown = sorted(worst, key=lambda part: part.partition)
     shares = [share_finished((part,)) for part in shown]

@@ -16,7 +16,14 @@ from builders import a_cap, a_status, changed, counts
 from drainer.model.deadline import DeadlineStatus
 from drainer.model.latency import Latency
 from drainer.model.priority import ClassStatus
-from drainer.model.status import FailureStatus, HeldBack, Load, OutageStatus, Status
+from drainer.model.status import (
+    FailureStatus,
+    HeldBack,
+    Load,
+    OutageStatus,
+    PartitionStatus,
+    Status,
+)
 from drainer.view.limit import advice, limit
 from drainer.view.live import PRINTED_MOST, LiveView, RunningLine, frame, progress_view, status_line
 from drainer.view.status import share_finished, warnings
@@ -144,8 +151,8 @@ def test_the_last_frame_leaves_out_what_is_of_no_use() -> None:
 def test_a_class_is_not_called_drained_while_some_of_it_waits() -> None:
     at = datetime.now().astimezone().replace(hour=20, minute=6, second=24)
     found = ClassStatus("payload.k == 1", counts(done=1_094), 46_906, ended=at.isoformat())
-    text = "\n".join(words_of(a_status(classes=(found,))))
-    assert "payload.k == 1  (1,094 done by 20:06:24; 46,906 wait for the rest)" in text
+    text = " ".join(" ".join(words_of(a_status(classes=(found,)))).split())
+    assert "payload.k == 1 (1,094 done by 20:06:24; 46,906 wait for the rest)" in text
 
 
 def test_while_a_class_is_drained_progress_is_what_it_has_done_of_all() -> None:
@@ -221,6 +228,55 @@ def test_more_concurrency_is_advised_only_where_the_handler_is_the_limit() -> No
     assert "--engine spark" in full
     assert "--engine" not in advice(
         changed(busy, processor=Load(0.97), engine_status=samples.on_spark(8))
+    )
+
+
+def test_other_processes_are_named_when_they_take_the_cores() -> None:
+    starved = changed(a_status(), processor=Load(0.01, 0.92))
+    assert limit(starved) == (
+        "the processor: drainer uses 1% of a core, and waits for one 92% of the time, which other"
+        " processes or a limit on this one take"
+    )
+    assert advice(starved).startswith("end what else runs here, or resume on another machine")
+    assert advice(changed(starved, processor=Load(0.6, 0.35))).startswith("a cheaper `split`")
+
+
+def test_an_outage_is_blamed_on_the_messages_only_after_a_minute() -> None:
+    since = datetime(2026, 11, 20, 17, 2, 11).astimezone()
+    for for_s, advised in ((5.0, False), (59.0, False), (60.0, True)):
+        outage = OutageStatus(since, for_s, since + timedelta(hours=1), 8.0)
+        status = a_status(failures=FailureStatus(in_outage=True, outage=outage))
+        assert ("breaker=off" in advice(status)) is advised
+
+
+def test_partitions_without_work_are_folded_first() -> None:
+    busy = a_status(2).progress.partitions
+    idle = tuple(
+        PartitionStatus(
+            partition=n,
+            start=0,
+            end=0,
+            position=0,
+            watermark=0,
+            committed=None,
+            messages_finished=0,
+        )
+        for n in range(2, 5)
+    )
+    lines = words_of(a_status((*busy, *idle)), height=40)
+    heading = next(n for n, line in enumerate(lines) if line.startswith("partition "))
+    assert [line.split()[0] for line in lines[heading + 1 :]] == ["0", "1", "and"]
+    assert lines[-1] == "and 3 more, 3 of 5 done"
+    lines = words_of(a_status(idle), height=40)
+    assert [line.split()[0] for line in lines[-3:]] == ["2", "3", "4"]
+
+
+def test_failures_are_shown_whole_on_a_small_screen() -> None:
+    failures = FailureStatus(failures=32, failed_sub_messages=21, retries=30, waiting=60, late=3)
+    lines = words_of(a_status(failures=failures))
+    assert max(map(len, lines)) <= 80
+    assert "32 failed attempts on 21 sub-messages, 30 retries, 60 to retry, 3 overdue" in " ".join(
+        " ".join(lines).split()
     )
 
 
