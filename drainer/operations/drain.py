@@ -117,7 +117,8 @@ def drain(
             return now.to_keep()
 
         account = replace(prepared.plan.account, resuming=resuming())
-        prepared = prepared.with_plan(plan := OffsetPlan(prepared.plan.terms, account))
+        plan = OffsetPlan(prepared.plan.terms, account)
+        prepared = replace(prepared, action=replace(prepared.action, plan=plan))
 
         def observe(status: Status) -> None:
             server.observe(status)
