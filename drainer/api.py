@@ -9,8 +9,10 @@ gets a thread of its own, and signals work as before.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import fields
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias
@@ -25,6 +27,7 @@ from drainer.host.calls import has_running_loop
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.loading.loader import NO_EXTRAS, LoadedHandler, load_handler
+from drainer.model.option import option_name, options_of
 from drainer.model.priority import NO_CLASSES
 from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
 from drainer.model.status import Status, Summary
@@ -45,6 +48,22 @@ P = ParamSpec("P")
 
 DEFAULTS = LocalSettings()
 
+# The arguments of the functions for programs, by the labels of the options of the command.
+_ARGUMENTS = {
+    **{option_name(each.name): f"payloads.{each.name}" for each in fields(PayloadSettings)},
+    **{each.label: f"failures.{name}" for name, each in options_of(FailureSettings).items()},
+    **{each.label: name for name, each in options_of(LocalSettings).items()},
+    **{"key": "payloads.keys", "from": "from_", "partition": "partitions"},
+    **{"client-config": "client", "accept-gap": "accept_gap=True"},
+}
+# A whole command, which stays as it is, or an option.
+_OPTION = re.compile(r"drainer (?:resume|run) .*|`[^`]*`|--(?:tune )?([a-z][a-z-]*)")
+
+
+def _in_python(hint: str) -> str:
+    """Replace the options that a hint names by the arguments of the functions for programs."""
+    return _OPTION.sub(lambda at: _ARGUMENTS.get(at[1], at[1]) if at[1] else at[0], hint)
+
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
@@ -59,11 +78,12 @@ def _interruptible() -> Iterator[None]:
 
 @contextmanager
 def noting_hints() -> Iterator[None]:
-    """Put the hint of an error where a traceback shows it."""
+    """Put the hint of an error where a traceback shows it, in terms of these functions."""
     try:
         yield
     except DrainerError as error:
         if error.hint is not None:
+            error.hint = _in_python(error.hint)
             error.add_note(f"hint: {error.hint}")
         raise
 

@@ -11,7 +11,7 @@ from functools import cache
 from keyword import iskeyword
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from drainer.errors import UsageError
 from drainer.text.escape import encodable, printable
@@ -93,6 +93,7 @@ _PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
 _TIMES = {"": 1, "k": 1e3, "m": 1e6}  # The factors of counts, as in ``5k/s``.
 _SWITCH = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
 REASON_MOST = 500  # The maximum number of characters of a reason.
+T = TypeVar("T")
 _AUTO = re.compile(r"^auto(?::0*([1-9]\d{0,6}))?$")
 _NUMBER = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*$")
 
@@ -428,6 +429,18 @@ def options_of(settings: type) -> Mapping[str, Option]:
         for each in fields(settings)
         if _KEY in each.metadata
     }
+
+
+if TYPE_CHECKING:
+
+    class OrText(Generic[T]):
+        """The type of a setting that may be given as a text, of which ``parse_texts`` makes a T."""
+
+        def __get__(self, instance: object, owner: object) -> T: ...
+        def __set__(self, instance: object, value: T | str) -> None: ...
+
+else:
+    OrText = Union  # Union[T] is T.
 
 
 def parse_texts(settings: object) -> None:

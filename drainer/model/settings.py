@@ -22,6 +22,7 @@ from drainer.model.option import (
     REASON,
     SIZE,
     Concurrency,
+    OrText,
     ValueType,
     number,
     option,
@@ -143,22 +144,22 @@ class FailureSettings(JsonRecord):
         rate: how many sub-messages may start per second.
     """
 
-    retries: Whole = _kept("Number of attempts after the first one.", 0, number(0))
-    retry_delay_s: float = _rare(
+    retries: OrText[Whole] = _kept("Number of attempts after the first one.", 0, number(0))
+    retry_delay_s: OrText[float] = _rare(
         "Delay before the second attempt. It doubles for each further one.", 0.2, DURATION
     )
-    retry_max_delay_s: float = _rare("Maximum delay between attempts.", 30.0, DURATION)
-    timeout_s: float = _rare("Time limit per attempt. 0 means no limit.", 30.0, DURATION)
-    on_failure: OnFailure = _kept(
+    retry_max_delay_s: OrText[float] = _rare("Maximum delay between attempts.", 30.0, DURATION)
+    timeout_s: OrText[float] = _rare("Time limit per attempt. 0 means no limit.", 30.0, DURATION)
+    on_failure: OrText[OnFailure] = _kept(
         f"When all retries failed: {_ACTIONS}.", OnFailure.HALT, metavar="ACTION", basic=True
     )
-    on_split_failure: OnFailure | None = _rare(  # None stands for ``on_failure``.
+    on_split_failure: OrText[OnFailure | None] = _rare(  # None stands for ``on_failure``.
         f"When split rejects a message: {_ACTIONS}.",
         default=None,
         unset="--on-failure",
         metavar="ACTION",
     )
-    after_dead: AfterDead = _rare(
+    after_dead: OrText[AfterDead] = _rare(
         "After a dead letter, continue or park its lane.", AfterDead.CONTINUE, metavar="ACTION"
     )
     dead_letter_topic: str | None = _rare(
@@ -168,7 +169,7 @@ class FailureSettings(JsonRecord):
         metavar="TOPIC",
         proposes="topic",
     )
-    divert: tuple[str, ...] = _kept(
+    divert: OrText[tuple[str, ...]] = _kept(
         "Write matching sub-messages to the dead-letter topic, without a call. Repeatable."
         " On resume, none removes the plan's.",
         (),
@@ -177,7 +178,7 @@ class FailureSettings(JsonRecord):
         live=False,
         envvar=None,
     )
-    skip: tuple[str, ...] = _kept(
+    skip: OrText[tuple[str, ...]] = _kept(
         "Skip matching sub-messages, such as \"payload.kind == 'mail'\". Repeatable."
         " On resume, none removes the plan's.",
         (),
@@ -186,15 +187,19 @@ class FailureSettings(JsonRecord):
         risk="it leaves sub-messages out",
         panel="Skip rules",
     )
-    max_failures: Limit = _kept(
+    max_failures: OrText[Limit] = _kept(
         "Halt when more than this many sub-messages are given up, over all runs.",
         _HALF,
         ValueType("N|N%|none", parse_limit),
     )
-    breaker: bool = _rare("During a downstream outage, wait instead of giving up.", True)
-    max_outage_s: float = _rare("Halt when an outage lasts longer than this.", 3600.0, DURATION)
-    max_doubt_s: float = _rare("How long to treat one failing lane as an outage.", 60.0, DURATION)
-    rate: float | None = _kept(
+    breaker: OrText[bool] = _rare("During a downstream outage, wait instead of giving up.", True)
+    max_outage_s: OrText[float] = _rare(
+        "Halt when an outage lasts longer than this.", 3600.0, DURATION
+    )
+    max_doubt_s: OrText[float] = _rare(
+        "How long to treat one failing lane as an outage.", 60.0, DURATION
+    )
+    rate: OrText[float | None] = _kept(
         "Maximum number of sub-messages that start per second, including retries.",
         None,
         RATE,
@@ -304,7 +309,7 @@ _drain = partial(option, panel="Drain", resumes=True)
 class LocalSettings(JsonRecord):
     """Settings of one run. None of them changes what is drained."""
 
-    concurrency: int | Concurrency = _drain(
+    concurrency: OrText[int | Concurrency] = _drain(
         "Maximum number of calls in flight. With auto, drainer finds it.",
         100,
         CONCURRENCY,
@@ -312,10 +317,10 @@ class LocalSettings(JsonRecord):
         basic=True,
         live=True,
     )
-    buffer_bytes: int = _drain(
+    buffer_bytes: OrText[int] = _drain(
         "Memory for messages that are read but not done.", 256 * 1024 * 1024, SIZE, tune=True
     )
-    grace_s: float = _drain(
+    grace_s: OrText[float] = _drain(
         "Time that the first Ctrl-C waits for calls in flight.",
         10.0,
         DURATION,
@@ -326,14 +331,14 @@ class LocalSettings(JsonRecord):
     plan_interval_s: float = PLAN_INTERVAL_S
     # The seconds between two records of the journal.
     journal_interval_s: float = JOURNAL_INTERVAL_S
-    options: Mapping[str, str] | None = _drain(
+    options: OrText[Mapping[str, str] | None] = _drain(
         "Handler option; repeatable. The plan keeps those of built-in handlers.",
         None,
         PAIRS,
         name="--set",
         pairs=True,
     )
-    deadline: datetime | None = option(
+    deadline: OrText[datetime | None] = option(
         "Time to finish by; drainer warns when the drain will miss it.",
         None,
         DEADLINE,

@@ -15,7 +15,7 @@ import msgspec
 
 from drainer.errors import UsageError
 from drainer.model.codec import JsonRecord, Whole
-from drainer.model.option import option
+from drainer.model.option import OrText, option, parse_texts
 from drainer.model.order import Order
 from drainer.model.rate_cap import CapCurve
 from drainer.model.settings import FailureSettings
@@ -137,15 +137,16 @@ class PayloadSettings(JsonRecord):
     """
 
     split: str | None = None
-    keys: tuple[str, ...] = ()
+    keys: OrText[tuple[str, ...]] = option("Expressions, or one of them.", ())
     barrier: str | None = None
-    unkeyed: Unkeyed = Unkeyed.OWN_LANE
+    unkeyed: OrText[Unkeyed] = option("Where sub-messages without a key stand.", Unkeyed.OWN_LANE)
     value_format: str | None = None
     key_format: str | None = None
     registry: str | None = None
     times: TimeRange | None = None
 
     def __post_init__(self) -> None:
+        parse_texts(self)
         if self.registry is not None and may_hide("registry", self.registry, chosen=False):
             raise UsageError(
                 "--registry may have a secret, and the plan would keep it",

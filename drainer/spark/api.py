@@ -112,7 +112,7 @@ def drain(
     until: str = "end",
     commit: bool = True,
     order: Order = Order.SUB_KEY,
-    concurrency: int | Concurrency = 100,
+    concurrency: int | str | Concurrency = 100,
     options: Mapping[str, str] | None = None,
     failures: FailureSettings | None = None,
     payloads: PayloadSettings = BY_HANDLER,

@@ -161,7 +161,7 @@ class Topic:
 
     def produce(
         self,
-        values: Iterable[str | bytes],
+        values: Iterable[str | bytes | None],
         partition: int = 0,
         key: bytes | None = None,
         headers: Iterable[tuple[str, bytes | None]] = (),
