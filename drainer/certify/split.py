@@ -20,6 +20,7 @@ from drainer.loading.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
 from drainer.model.codec import builtins, decode, encode
 from drainer.model.finding import Finding, Level
+from drainer.split.splitting import way_out
 from drainer.text.escape import shorten
 from drainer.text.mask import describe
 
@@ -121,7 +122,8 @@ def _accepts(sample: Sequence[Message], results: Sequence[SplitResult]) -> Findi
         return Finding("split", Level.OK, "split accepts every message")
     text = f"split rejects {len(failed):,} of {len(sample):,} messages; first, {failed[0]}"
     level = Level.WARN if len(failed) < len(sample) else Level.BAD
-    return Finding("split", level, text, "Fix split, or choose --tune on-split-failure=ACTION.")
+    hint = f"{way_out(failed[0])}, or choose --tune on-split-failure=ACTION."
+    return Finding("split", level, text, hint)
 
 
 def _repeats(subject: Subject, sample: Sequence[Message], first: Sequence[SplitResult]) -> Finding:

@@ -19,7 +19,7 @@ from drainer.model.sub_messages import identify
 from drainer.model.terms import TimeRange
 from drainer.model.unhandled import RuleStatus
 from drainer.policy.rules import RuleFilter
-from drainer.split.splitting import split_up
+from drainer.split.splitting import split_up, way_out
 from drainer.text.mask import mask_text
 
 SHOWN = 10
@@ -262,8 +262,8 @@ class Survey:
         if not number:
             return None
         these = "this message" if number == 1 else f"these {number:,} messages"
-        hint = f"Fix `split`, or choose --tune on-split-failure: a drain would stop at {these}."
-        return SplitFailures(number, self._first_error, hint)
+        hint = f"{way_out(self._first_error)}, or choose --tune on-split-failure: a drain would"
+        return SplitFailures(number, self._first_error, f"{hint} stop at {these}.")
 
     @property
     def rule_status(self) -> RuleStatus:

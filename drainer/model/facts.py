@@ -202,10 +202,13 @@ def _fields(value: Any) -> dict[str, Any]:
     return {name: each for name, each in fields.items() if not str(name).startswith("_")}
 
 
+_OBJECT, _LIST = "an object", "a list"
+_KINDS: dict[type, str] = {dict: _OBJECT, View: _OBJECT, list: _LIST, tuple: _LIST}
+
+
 def named(value: Any) -> str:
     if value is None:
         return "null"
-    if masking():
-        return f"a {type(value).__name__}"
-    text = f"{type(value).__name__} {value!r}" if type(value) in _AS_THEY_ARE else ""
-    return text[:60] if text else f"a {type(value).__name__}"
+    if type(value) in _AS_THEY_ARE and not masking():
+        return f"{type(value).__name__} {value!r}"[:60]
+    return _KINDS.get(type(value), f"a {type(value).__name__}")

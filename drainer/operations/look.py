@@ -29,7 +29,7 @@ from drainer.model.sub_messages import identify
 from drainer.model.terms import Unkeyed
 from drainer.policy.redrive import LeftAlone
 from drainer.split.keys import Key
-from drainer.split.splitting import split_up
+from drainer.split.splitting import split_up, way_out
 from drainer.text.escape import shorten
 from drainer.text.mask import masking, short_key
 
@@ -126,8 +126,10 @@ def _ensure_meant(
         return f"{text}. drainer has not called open() yet, which may be why"
     if plan.terms.failures.on_split_failure is not None:
         return text
+    hint = way_out(str(error))
     near = None if path is None else _nearest(path, message.meaning)
-    hint = "Fix `split`" if path is None else f"Write --split {near}" if near else "Correct --split"
+    if near is not None and hint.endswith(f"--split {path}"):
+        hint = f"Write --split {near}"
     fields = _names(message.meaning)
     has = f": the message has the fields {fields}" if fields else ""
     raise Refused(text, hint=f"{hint}{has}. {_ON_PURPOSE}")

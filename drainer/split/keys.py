@@ -103,7 +103,7 @@ class KeyFinder:
         if found is None or type(found) is bool:
             return found is True
         gave = f"it gave {named(found)}, neither true nor false"
-        raise ValueError(f"--barrier {self._barrier} has no value: {gave}")
+        raise ValueError(f"--barrier {self._barrier}: {gave}")
 
 
 def _facts(sub: SubMessage, message: Message, index: int) -> Facts:
@@ -133,7 +133,7 @@ class _Computed:
                 return self._with_nulls.evaluate(facts)
         except Undecided as error:
             if content is not None or "payload" not in self._exact.names:
-                raise ValueError(f"{self._named} has no value: {error}") from None
+                raise ValueError(f"{self._named}: {error}") from None
         return None  # A tombstone has no fields.
 
 
@@ -165,11 +165,14 @@ class Key:
         """Return the sub-key of a sub-message with this payload; None if it is missing.
 
         The message's own key may be of any type, such as a JSON object. Then its text is the
-        sub-key, as without ``--key``. Only a path needs no ``facts``. Raises ValueError or
-        TypeError if the expression has no value, or one that can't be a key.
+        sub-key, as without ``--key``. Only a path needs no ``facts``. Raises ValueError if the
+        expression has no value, or one that can't be a key.
         """
         if self.path or facts is None:
-            found = self._at_path(content)
+            try:
+                found = self._at_path(content)
+            except (ValueError, TypeError, Undecided) as error:
+                raise ValueError(f"--key {self._text}: {error}") from error
         else:
             found = self._computed.value(content, facts)
         if type(found) is str:
@@ -183,8 +186,8 @@ class Key:
             return found
         if facts is not None and not self.path and found == facts["message"]["key"]:
             return _text_of(message_key)
-        raise TypeError(
-            f"--key {self._text} is {named(found)}, but a key must be text or a whole number"
+        raise ValueError(
+            f"--key {self._text}: it is {named(found)}, but a key must be text or a whole number"
         )
 
     def is_in(self, sub: SubMessage) -> bool:
@@ -217,7 +220,7 @@ class Key:
             if found is None or (isinstance(found, View) and name not in found):
                 return None
             if not isinstance(found, View):
-                raise TypeError(f"--key {self._text}: {named(found)} has no field {name!r}")
+                raise TypeError(f"{named(found)} has no field {name!r}")
             found = found[name]
         return found
 

@@ -22,7 +22,7 @@ from drainer.errors import Halted, Refused, SplitFailed
 from drainer.handler import Fatal, Retry, Skip
 from drainer.host.forks import call_alone
 from drainer.message import Message, SubMessage, Unsplit
-from drainer.model.facts import Facts, View
+from drainer.model.facts import Facts, Undecided, View, named
 from drainer.model.listed import round_duration
 from drainer.text.mask import ERROR_CHARACTERS, class_name, describe, error_text
 from drainer.text.plain_json import plain_json
@@ -45,6 +45,8 @@ Wait = Callable[[float, str], bool]
 # if somebody ended the wait. The call may block.
 Prepare = Callable[[Sequence[Message], Wait], int]
 _PATH = re.compile(r"[\w-]+(\.[\w-]+)*")
+# The errors of options that split messages or find their keys: ``ValueError: --key payload.id: …``.
+_OF_OPTION = re.compile(r": (--(?:split|key|barrier) .+?): ")
 # A function that finds something in a message: its second argument is where a path begins.
 _Find = Callable[[Message, Any], Any]
 
@@ -101,8 +103,14 @@ def split_failed(message: Message, why: str, past: str = "", first: str = "") ->
     """
     return SplitFailed(
         f"{first}split failed at {message}: {why}",
-        hint=f"Fix `split`{past}. Nothing of this message was handled.",
+        hint=f"{way_out(why)}{past}. Nothing of this message was handled.",
     )
+
+
+def way_out(error: str) -> str:
+    """Return what to do about an error of ``split``: the option to correct, or to fix ``split``."""
+    of_option = _OF_OPTION.search(error)
+    return f"Correct {of_option[1]}" if of_option else "Fix `split`"
 
 
 def split_or_reject(split: SplitFunction, message: Message) -> list[SubMessage]:
@@ -172,11 +180,14 @@ class Elements:
         body = message.meaning
         if isinstance(body, bytes):
             body = Raw(body)  # The finder checks that it is JSON.
-        found = self._find(message, body)
-        if not isinstance(found, list | tuple):
-            raise TypeError(f"{self._path!r} is not a list")
-        if type(body) is Raw:
-            found = [each if type(each) is Raw else Raw(_written(each)) for each in found]
+        try:
+            found = self._find(message, body)
+            if not isinstance(found, list | tuple):
+                raise TypeError(f"it is {named(found)}, and not a list")
+            if type(body) is Raw:
+                found = [each if type(each) is Raw else Raw(_written(each)) for each in found]
+        except (ValueError, TypeError, Undecided) as error:
+            raise ValueError(f"--split {self._path}: {error}") from error
         return [SubMessage(message.key, each) for each in found]
 
 
@@ -198,7 +209,7 @@ class _Path:
         found, path = meaning(value), self._path
         for name in path:
             if not isinstance(found, dict) or name not in found:
-                raise ValueError(f"there is nothing at the path {'.'.join(path)!r}")
+                raise ValueError(f"there is no field {name!r}")
             found = found[name]
         return found
 

@@ -57,8 +57,8 @@ def settings(action: Preview) -> Iterator[Item]:
     yield from task_fields(action.plan, action.examples)
     if action.makes_topic is not None:
         yield Field("creates", f"topic {action.makes_topic}", "for dead letters")
-    if action.batching is not None:
-        yield Field("calls", _together(action.batching))
+    if action.batching is not None and (together := _together(action.batching)):
+        yield Field("calls", together)
     yield Field("concurrency", *_concurrency(action.concurrency, action.batching))
     yield Field("engine", action.engine.title)
     yield from (Field(name, text) for name, text in action.engine.settings.items())

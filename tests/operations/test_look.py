@@ -145,6 +145,20 @@ def test_a_split_that_takes_no_message_apart_is_refused_with_the_fields_that_the
     assert (orders.left, orders.committed) == ([], None)
 
 
+@pytest.mark.parametrize("split", [None, "documents"])
+def test_an_expression_that_fails_is_named_by_the_way_out(orders: Story, split: str | None) -> None:
+    payloads = PayloadSettings(
+        split, keys=("payload['documents']" if split is None else "[payload.id]",)
+    )
+
+    with pytest.raises(Refused) as caught:
+        prepared(orders, payloads=payloads)
+
+    key = payloads.keys[0]
+    assert f"--key {key}: it is a list, but a key must be text" in str(caught.value)
+    assert (caught.value.hint or "").startswith(f"Correct --key {key}")
+
+
 def test_a_setting_for_rejected_messages_is_meant(orders: Story) -> None:
     found = action(orders, Wrong, FailureSettings(on_split_failure=OnFailure.SKIP))
 
