@@ -29,12 +29,12 @@ from drainer.kafka.settings import ClientSettings
 from scenarios.brokers import delete_group, delete_topic
 from scenarios.recording.film import Shot, rows_of, rule, svg
 
-COLUMNS, UPPER_LINES, LOWER_LINES = 100, 26, 5
+COLUMNS, UPPER_LINES, LOWER_LINES = 100, 26, 6
 PROMPT, KILLED = "$ ", "Killed"
 TYPED_S, TYPED_AT_ONCE, LOOK_S = 0.04, 4, 0.2
 TOPIC, GROUP, DOCUMENTS, CONCURRENCY = "orders", "indexer", 40_000, 500
 PLAN = f"{TOPIC}.{GROUP}.plan.json"
-HANDLER = "--handler my_handlers.py:Reindex"
+BY_HANDLER = "-H my_handlers.py:Reindex"
 TITLE = "A drain of one partition, killed with kill -9, resumed, and what it adds up to"
 HANDLER = """\
 import asyncio, drainer, orjson
@@ -145,18 +145,19 @@ def act(film: Film) -> None:
     film.watch(5, until=lambda: upper.is_at_prompt and lower.is_at_prompt)
     film.type(
         upper,
-        f"drainer run --topic {TOPIC} --group {GROUP} {HANDLER} -c {CONCURRENCY} --yes",
+        f"drainer run -t {TOPIC} -g {GROUP} {BY_HANDLER} -c {CONCURRENCY} --yes",
     )
-    film.watch(60, until=lambda: "committed   end" in upper.text)
+    film.watch(60, until=lambda: " left, done at " in upper.text)
     film.watch(1)
     film.type(lower, "drainer ps")
     film.watch(20, until=lambda: PLAN in lower.text and lower.is_at_prompt)
-    pid = next(line.split()[-1] for line in lower.text.splitlines() if line.startswith(PLAN))
+    line = next(line for line in lower.text.splitlines() if line.startswith(PLAN))
+    pid = max(int(word) for word in line.split() if word.isdecimal())
     film.watch(0.5)
     film.type(lower, f"kill -9 {pid}")
     film.watch(10, until=lambda: KILLED in upper.text)
     film.watch(2)
-    film.type(upper, f"drainer resume {PLAN} {HANDLER} -c {CONCURRENCY} --yes")
+    film.type(upper, f"drainer resume {PLAN} {BY_HANDLER} -c {CONCURRENCY} --yes")
     film.watch(90, until=lambda: "adds up" in upper.text and upper.is_at_prompt)
     film.watch(1)
 

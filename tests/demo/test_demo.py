@@ -14,6 +14,7 @@ import pytest
 
 from command.terminal import TerminalSession
 from docs.reader import is_open
+from docs.transcript import ESCAPES
 from drainer import sandbox
 from drainer.demo.service import Index, Service
 from kafka.topic import eventually
@@ -39,7 +40,7 @@ def env(folder: Path) -> dict[str, str]:
 
 
 def watched(session: TerminalSession) -> tuple[str, float]:
-    """What a command printed until its end, and its longest silence in seconds."""
+    """The text that a command printed until its end, and its longest silence in seconds."""
     last_s, length, longest_s = time.monotonic(), 0, 0.0
 
     def looks() -> bool:
@@ -50,7 +51,7 @@ def watched(session: TerminalSession) -> tuple[str, float]:
         return "drainer sandbox down" in session.seen.rpartition("Try next")[2]
 
     session.until(looks, "it shows what to try next")
-    return session.ends(0), longest_s
+    return ESCAPES.sub("", session.ends(0)), longest_s
 
 
 @pytest.mark.long
@@ -82,7 +83,7 @@ def test_the_demo_is_stopped_killed_and_verified_and_leaves_what_to_try(
     assert at == sorted(at)
     assert [path.name for path in tmp_path.iterdir()] == ["sandbox"], "its plan is gone"
 
-    lines = seen[at[-1] :].replace(" \\\r\n", " ").splitlines()[1:]
+    lines = seen[at[-1] :].replace(" \\\n", " ").splitlines()[1:]
     typed = [shlex.split(line, comments=True) for line in lines]
     variable, *commands, down = filter(None, typed)
     env |= [variable[1].split("=")]

@@ -129,7 +129,7 @@ def failing(place: Place) -> None:
     drain = place.reader.starts(*run("orders", "indexer", place), "-c", "20", "--retries", "9")
     place.reader.before["drainer redrive"] = lambda: place.handlers(pause_ms=1, needs="id")
     # The page drains a range of that group again, which a drain that still runs would forbid.
-    place.reader.before["drainer run --topic orders --group indexer"] = drain.ended
+    place.reader.before["drainer run -t orders -g indexer"] = drain.ended
 
 
 def running(place: Place) -> None:

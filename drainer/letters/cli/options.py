@@ -22,6 +22,7 @@ class LetterTopicOptions:
 
     dead_letter_topic: str = _which(
         "Topic of the letters. A drain's default is TOPIC.GROUP.dead.",
+        short="-t",
         basic=True,
         metavar="TOPIC",
         proposes="topic",
