@@ -25,7 +25,7 @@ pytestmark = pytest.mark.long  # it needs a PostgreSQL
 PAGE = (Path(__file__).parents[2] / "docs/howto/postgresql.md").read_text()
 (SCHEMA,) = re.findall(r"```sql\n(.+?)```", PAGE, re.DOTALL)
 HANDLER, TEST = re.findall(r"```python\n(.+?)```", PAGE, re.DOTALL)
-(RUN,) = re.findall(r"--handler stock\.py:Stock -b broker:9092 (.+?) --set", PAGE, re.DOTALL)
+(RUN,) = re.findall(r"-H stock\.py:Stock -b broker:9092 (.+?) --set", PAGE, re.DOTALL)
 
 STOCK = {"a": 5, "b": 2}
 ORDERS: list[Any] = [
