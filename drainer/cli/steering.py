@@ -29,7 +29,13 @@ from drainer.text import escape
 from drainer.view import figures
 from drainer.view.live import RunningLine, progress_view
 from drainer.view.page import Cell, Column, Field, Line, Page, Table, Tone, section
-from drainer.view.status import given_up_words, held_back_words, share_finished, time_left
+from drainer.view.status import (
+    given_up_words,
+    held_back_words,
+    share_finished,
+    time_left,
+    trouble_words,
+)
 from drainer.view.summary import resume_by_plan
 from drainer.view.terminal import Terminal
 
@@ -309,7 +315,7 @@ def running_page(found: Sequence[FoundDrain], now: datetime | None = None) -> Pa
     if len(ways) > 1:
         note = "with a plan from this list; `drainer plan show PLAN` has the whole command"
         ways = [Field("resume", "drainer resume PLAN", note)]
-    sections = section("", map(_watermark, found)), section("", table if found else None)
+    sections = section("", map(_obstacle, found)), section("", table if found else None)
     return Page(Line(head), sections, ways_on=tuple(ways))
 
 
@@ -342,7 +348,10 @@ def found_as_json(found: FoundDrain) -> dict[str, Any]:
     }
 
 
-_OF_STATUS = ("eta_s", "rate_now", "in_flight", "concurrency", "paused", "trouble", "held_back")
+_OF_STATUS = (
+    *("eta_s", "rate_now", "in_flight", "concurrency", "paused", "trouble", "outage", "silent_s"),
+    "held_back",
+)
 
 
 def _row(found: FoundDrain, now: datetime) -> tuple[str | Cell, ...]:
@@ -361,11 +370,14 @@ def _row(found: FoundDrain, now: datetime) -> tuple[str | Cell, ...]:
     )
 
 
-def _watermark(found: FoundDrain) -> Field | None:
-    """Name what holds the watermark of a drain back, if it stands."""
-    for first in () if found.status is None else found.status.limits.held_back[:1]:
-        return Field(_short(found.about.plan), f"watermark {held_back_words(first)}")
-    return None
+def _obstacle(found: FoundDrain) -> Field | None:
+    """Name the trouble of a drain, or what holds its watermark back; None if nothing does."""
+    if (status := found.status) is None:
+        return None
+    words = [f"watermark {held_back_words(each)}" for each in status.limits.held_back[:1]]
+    if status.health.trouble is not None:
+        words = [trouble_words(status.health.trouble, status)]
+    return Field(_short(found.about.plan), words[0]) if words else None
 
 
 def _done(found: FoundDrain) -> str:

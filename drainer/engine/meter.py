@@ -45,7 +45,7 @@ LOAD_LOOKS, LOAD_S = 11, 0.25
 # The estimate uses a longer window than the rate, because an estimate that jumps does not help.
 ETA_WINDOW_S, MINUTE_S = 15.0, 60.0
 BUSY_LANE = 0.2  # A lane is busy if it does this share of the calls that there is time for.
-CHANCE = 2.0  # So many standard deviations of a lane's length may be chance.
+CHANCE = 2.0  # So many standard deviations of a lane's length or time may be chance.
 QUICKER_MOST = 2.0  # After an outage, the last minute says little of how long the rest takes.
 # There is no estimate before this many seconds of work, because the first calls that end show
 # little of the pace.
@@ -202,7 +202,7 @@ class MetricsSampler(ABC):
         latency = timing.latency_recent or timing.latency
         if eta_s is not None and latency is not None:
             if pace and not self._folds:
-                step_s = max(latency.mean_s, self._lane_latency_s(latency.mean_s))
+                step_s = self._lane_latency_s(latency)
                 lane_s = time_of_lane(limits.longest, step_s, left, pace)
             # Of n calls, the last one takes about as long as n of n + 1 calls at most.
             calls = limits.workers_busy
@@ -255,17 +255,20 @@ class MetricsSampler(ABC):
             if latency is not None and latency.count >= START_CALLS:
                 self._p50_at_start_s = latency.p50_s
 
-    def _lane_latency_s(self, mean_s: float) -> float:
+    def _lane_latency_s(self, latency: Latency) -> float:
         """Return the latency in the longest lane, by how fast it has become shorter.
 
-        Returns 0 if that is not known: while something is read, the lane may grow, and a lane that
-        was mostly idle shows nothing.
+        It is that of all calls if the difference may be chance, or if it is not known: while
+        something is read, the lane may grow, and a lane that was mostly idle shows nothing.
         """
-        now = self._moments[-1]
+        mean_s, now = latency.mean_s, self._moments[-1]
         since = next(each for each in self._moments if each.read == now.read)
         took_s, steps = now.at_s - since.at_s, since.longest - now.longest
-        is_busy = steps > BUSY_LANE * took_s / mean_s
-        return took_s / (steps + sqrt(steps)) if is_busy else 0.0
+        if steps <= BUSY_LANE * took_s / mean_s:
+            return mean_s
+        # In this time there may be so many calls that only by chance no more than ``steps`` ended.
+        chance = CHANCE * latency.spread_s / mean_s / 2
+        return max(mean_s, took_s / (chance + sqrt(steps + chance**2)) ** 2)
 
     @property
     def _standing(self) -> dict[int, float]:

@@ -28,8 +28,10 @@ from drainer.text.mask import mask_text, masking
 
 
 def clock(at: str) -> str:
-    """Return the local time of an event, such as ``18:32:07``."""
-    return f"{datetime.fromisoformat(at).astimezone():%H:%M:%S}"
+    """Return the local time of an event, such as ``18:32:07``; ``at`` itself if it has none."""
+    with suppress(ValueError, OverflowError):  # A plan from elsewhere may have any text there.
+        return f"{datetime.fromisoformat(at).astimezone():%H:%M:%S}"
+    return at
 
 
 # A history that is too long keeps this many of its first and of its last events.

@@ -7,8 +7,10 @@ import sysconfig
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from functools import partial
+from math import isinf
 from operator import attrgetter
 from pathlib import Path
 from time import monotonic
@@ -59,7 +61,7 @@ class Outage:
         most_s: the drain halts once the outage has lasted longer than this.
         pause: waits a number of seconds, and returns whether to try again then.
         since_s: when the first answer of this outage did not come; None while all is well.
-        trouble: the reason of an outage that lasts.
+        trouble: the reason of an outage that lasts, with its times on the clock.
     """
 
     most_s: float
@@ -67,18 +69,21 @@ class Outage:
     clock: Callable[[], float] = monotonic
     since_s: float | None = None
     trouble: str | None = None
+    _times: str = ""
 
     def __call__(self, seconds: float, why: str) -> bool:
         """Wait some seconds, and return whether to try again. Raises Halted after ``most_s``."""
         now_s = self.clock()
         if self.since_s is None:
             self.since_s = now_s
+            most = "" if isinf(self.most_s) else f", halts after {round_duration(self.most_s)}"
+            self._times = f"since {datetime.now():%H:%M:%S}{most}"
         if now_s - self.since_s > self.most_s:
             raise Halted(
                 f"{why}, for longer than --tune max-outage ({round_duration(self.most_s)})",
                 hint="Once it answers, resume with the plan.",
             )
-        self.trouble = why
+        self.trouble = f"{why} ({self._times})"
         return self.pause(seconds)
 
     def end(self) -> None:

@@ -9,7 +9,7 @@ import socket
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import chain, repeat
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from drainer.control.wire import About, DrainReport
 from drainer.engine.control import Control, Pause, Stop
 from drainer.errors import Interrupted, Refused, UsageError
 from drainer.model.settings import LocalSettings
-from drainer.model.status import HeldBack
+from drainer.model.status import FailureStatus, HeldBack, OutageStatus
 from kafka.topic import eventually
 from view import samples
 
@@ -92,6 +92,19 @@ def test_a_drain_is_found_with_its_process_and_state(server: ControlServer, fold
     page = str(running_page(here(folder)))
     assert "watermark held back by 0:470, sub-key 'd-root' (423 before it), for 20s" in page
     assert found_as_json(here(folder)[0])["held_back"][0]["offset"] == 470
+
+
+def test_a_drain_in_an_outage_says_since_when_it_tries_and_when_it_halts(
+    server: ControlServer, folder: Path
+) -> None:
+    since = datetime(2026, 11, 20, 17, 2, 11).astimezone()
+    outage = OutageStatus(since, 70.0, since + timedelta(hours=1), 8.0)
+    failures, why = FailureStatus(in_outage=True, outage=outage), "http://b:9200 refuses"
+    server.observe(a_status(trouble=why, failures=failures))
+    [found] = here(folder)
+    page = str(running_page([found]))
+    assert f"outage since 17:02:11 (1m 10s): {why}; next try in 8.0s, halts at 18:02" in page
+    assert found_as_json(found)["outage"]["next_try_s"] == 8.0
 
 
 OK, CONFLICT = b"HTTP/1.0 200 OK\r\n\r\n", b"HTTP/1.0 409 Conflict\r\n\r\n"

@@ -45,6 +45,12 @@ def records(
     return [[key(n / messages) for _ in range(FAN_OUT)] for n in range(messages)]
 
 
+def in_turns(messages: int, keys: int) -> list[list[str]]:
+    """Messages whose operations are spread evenly over these lanes."""
+    places = (range(n * FAN_OUT, (n + 1) * FAN_OUT) for n in range(messages))
+    return [[f"k{place % keys}" for place in each] for each in places]
+
+
 def near(shown_s: float, truth_s: float) -> bool:
     return abs(shown_s - truth_s) <= max(WITHIN * truth_s, WITHIN_S)
 
@@ -57,6 +63,7 @@ def near(shown_s: float, truth_s: float) -> bool:
         pytest.param(records(200, hot=0.95 / 20), 20, fixed(0.3), (), id="a lane of 0.95 W/C"),
         pytest.param(records(100, hot=0.1), 100, fixed(0.3), (), id="a tail of one lane"),
         pytest.param(records(200, keys=40), 100, fixed(0.3), (), id="a tail of forty short lanes"),
+        pytest.param(in_turns(600, 60), 1000, exponential(0.2), (), id="sixty lanes, all as long"),
         pytest.param(records(200, hot=0.06), 20, slow_if_hot, (), id="a lane of longer calls"),
         pytest.param(
             records(200, hot=0.3, hot_from=0.8), 20, fixed(0.3), (), id="a lane that comes late"

@@ -4,9 +4,11 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+import pytest
+
 from builders import AT, changed, counts, progress_at
 from drainer.errors import Refused
-from drainer.model.account import Event, EventKind
+from drainer.model.account import Event, EventKind, clock
 from drainer.model.claims import ALL
 from drainer.view.plan import plan_page, show_checks
 
@@ -37,6 +39,11 @@ def test_an_undone_drain_is_resumed_to_commit_again_and_not_undone_again() -> No
     assert ways(page) == ["resume"]
     begun = changed(plan, history=(undone, replace(undone, what=EventKind.ENDED)))
     assert ways(plan_page(begun, PATH)) == ["undo"]
+
+
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "soon"])
+def test_an_event_at_a_time_that_no_clock_shows_has_the_time_as_it_is_written(at: str) -> None:
+    assert clock(at) == at
 
 
 def test_each_check_has_its_mark_and_quiet_shows_those_that_failed() -> None:
