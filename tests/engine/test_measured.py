@@ -219,6 +219,15 @@ def test_an_attempt_that_was_cancelled_for_its_time_has_no_latency(virtual: Virt
     assert summary.last.timing.latency.percentiles_s[100] < 0.05
 
 
+@both_kinds
+def test_no_worker_is_busy_in_a_run_that_has_nothing_to_do(
+    virtual: VirtualDrains, kind: Kind
+) -> None:
+    rehearsal = virtual.rehearsal({0: log_of()}, LocalSettings(concurrency=100))
+    rehearsal.drain(handler_of(kind, lambda sub: None))
+    assert {status.limits.workers_busy for status in rehearsal.statuses} == {0}
+
+
 # --- sub-messages in the handler, on average: a single moment may be a bad one ---
 
 LOOK_S = MEAN_S / 8
