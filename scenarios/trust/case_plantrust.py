@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from drainer.model.account import Resuming
 from drainer.model.plan import OffsetPlan
 from drainer.store.plan_file import PlanFile
 from scenarios.trust.case import Broken, Stage, case, ensure
@@ -100,6 +101,24 @@ def forged_plan(stage: Stage) -> str:
     return (
         "the client file wins; broker and handler are shown, and need a confirmation, before either"
     )
+
+
+@case(
+    "a forged plan has options for the command that `plan show` prints to resume it",
+    before="the command had no options of the plan",
+    quick=True,
+)
+def forged_options(stage: Stage) -> str:
+    plan = stage.folder / "p.json"
+    stage.drain(stage.topic(3), "count", "--plan", str(plan))
+    good = plan.read_bytes()
+    named = ("--handler", "evil.py:H"), ("--master", "spark://evil:7077")
+    for words in (*named, ("--tune", "on-end=sh evil"), ("--set", "split=evil.py"), ("--yes",)):
+        plan.write_bytes(good)
+        change_plan(plan, resuming=Resuming(words))
+        shown = stage.drainer("plan", "show", str(plan), code=3)
+        ensure("evil" not in shown.text and "--yes" not in shown.text, shown.text)
+    return "the plan is refused"
 
 
 @case(
