@@ -76,16 +76,10 @@ def parse_present(text: str) -> PlanPlace:
         place.lstat()
     except FileNotFoundError:
         # The help does not need these.
-        from drainer.control.place import remembered  # noqa: PLC0415
-        from drainer.host.trust import NotTrusted, ensure_own  # noqa: PLC0415
+        from drainer.control.place import by_full_path  # noqa: PLC0415
         from drainer.store.plan_file import no_plan  # noqa: PLC0415
 
-        known: list[Path] = []
-        for path in {link.resolve() for link in remembered()}:
-            with suppress(OSError, NotTrusted):
-                ensure_own(path)
-                known += [path] if path.name == place.name else []
-        raise no_plan(place, sorted(known)) from None
+        raise no_plan(place, by_full_path(place)) from None
     except OSError:
         pass  # Whoever reads it says why it can't be read.
     return place

@@ -14,7 +14,14 @@ from math import inf
 from operator import attrgetter
 from pathlib import Path
 
-from drainer.control.place import folders, is_own_socket, remembered, socket_name, sockets
+from drainer.control.place import (
+    by_full_path,
+    folders,
+    is_own_socket,
+    remembered,
+    socket_name,
+    sockets,
+)
 from drainer.control.server import ANSWER_S, peer
 from drainer.control.wire import About, Done, DrainReport, Refusal
 from drainer.engine.control import ControlRequest
@@ -170,6 +177,8 @@ def _not_running(plan: PlanPlace) -> Refused:
         "If it has just begun, try again in a moment: `drainer ps` lists it then. For another"
         " user's drain, run this as that user, on its machine and in its container."
     )
+    if isinstance(plan, Path) and not plan.exists():
+        hint = by_full_path(plan) or hint
     with suppress(OSError, ValueError, DrainerError):
         if isinstance(plan, Path) and not PlanFile(plan.resolve()).is_locked:
             account = OffsetPlan.decode(read_own(plan)).account

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
+from drainer.host.trust import NotTrusted, ensure_own
 from drainer.store.place import PlanPlace
 
 OURS = "drainer"
@@ -72,6 +74,19 @@ def remembered() -> Iterator[Path]:
                     yield link
                 else:
                     link.unlink()
+
+
+def by_full_path(plan: Path) -> str:
+    """Say by which path to name a plan that is not in this folder; empty if none is known.
+
+    This machine must remember a plan of this name, and nobody else may be able to write it.
+    """
+    known = []
+    for path in {link.resolve() for link in remembered() if link.resolve().name == plan.name}:
+        with suppress(OSError, NotTrusted):
+            ensure_own(path)
+            known.append(shlex.quote(str(path)))
+    return f"Name it by its full path: {' or '.join(sorted(known))}." if known else ""
 
 
 def is_own_socket(path: Path) -> bool:

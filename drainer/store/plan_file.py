@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shlex
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from errno import ECANCELED
@@ -290,15 +289,13 @@ class SavedPlan(ABC):
     def _rollback(self, aside: PlanPlace | None) -> None: ...
 
 
-def no_plan(path: PlanPlace, elsewhere: Sequence[Path] = ()) -> PlanRefused:
-    """Return the error for a plan that does not exist. Plans of this name may lie ``elsewhere``."""
-    known = " or ".join(shlex.quote(str(each)) for each in elsewhere)
-    known = f"Name it by its full path: {known}" if known else "Run this in the drain's folder"
+def no_plan(path: PlanPlace, by_full_path: str = "") -> PlanRefused:
+    """Return the error for a plan that does not exist. ``by_full_path`` says where it may be."""
+    found = by_full_path or "Run this in the drain's folder, or give the full path of the plan."
     return PlanRefused(
         f"the plan {path} does not exist",
-        hint=f"{known}{'' if elsewhere else ', or give the full path of the plan'}. If it is lost,"
-        " start again with `drainer run`. It starts at the committed offset, and repeats what is"
-        " done above it.",
+        hint=f"{found} If it is lost, start again with `drainer run`. It starts at the committed"
+        " offset, and repeats what is done above it.",
     )
 
 

@@ -144,6 +144,9 @@ def test_in_another_folder_a_plan_is_named_by_its_path_if_this_machine_remembers
     make_folder(link.parent)
     link.symlink_to(file.path)
     assert hint().startswith(f"Name it by its full path: '{file.path}'. If it is lost, start again")
+    with pytest.raises(Refused) as raised:
+        request(Path(file.path.name), Pause())
+    assert raised.value.hint == f"Name it by its full path: '{file.path}'."
     assert parse_present(str(file.path)) == file.path
     file.path.chmod(0o666)
     assert "full path: " not in hint(), "another user could have written it"
