@@ -51,10 +51,14 @@ def unknown_variables(context: Any) -> str:
         return {each.variable or "" for one in commands for each in declared_by(one).values()}
 
     given = {n for n in os.environ if n.startswith(f"{PREFIX}_") and not _OF_A_SERVICE.fullmatch(n)}
-    given -= _OTHERS | known_to((context.command,))
-    if not given:  # Usually, the other commands need not be imported.
+    known = _OTHERS | known_to((context.command,))
+    if given <= known:  # Usually, no other command has to be imported, or only `run`.
         return ""
-    known = _OTHERS | known_to(all_of(context.find_root().command))
+    root = context.find_root().command
+    for commands in ((commands_of(root).get("run", root),), all_of(root)):
+        known |= known_to(commands)
+        if given <= known:
+            return ""
     near = {name: get_close_matches(name, known, 1, 0.8) for name in sorted(given - known)}
     return ", ".join(
         f"{name} (did you mean {found[0]}?)" if found else name for name, found in near.items()

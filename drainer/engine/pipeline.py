@@ -156,9 +156,10 @@ class Pipeline:
         elif trouble is not None:
             self._ending.end(trouble)
         self._failures.hear(self._ports.totals())
-        # Without a sub-message in the handler, workers that do not sleep have not begun, or ended.
-        busy = max(0, self._meter.concurrency - self._workers.idle) if self.running else 0
-        self._meter.sample(self.running, busy)
+        busy = max(0, self._meter.concurrency - self._workers.idle)
+        # If a run ends before its workers begin, none of them is idle, but none is busy either.
+        over = self._ending.has_come and not self.running
+        self._meter.sample(self.running, 0 if over else busy)
         self._decide_rejected()
         self._pump.poke()
         if self._ports.quota is not None:
