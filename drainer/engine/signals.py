@@ -12,7 +12,7 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-from drainer.host.forks import keep_from_children, keep_handler_from_children
+from drainer.host.forks import keep_from_children, kept_from_children
 
 # SIGHUP comes when the terminal goes away.
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -33,7 +33,9 @@ def signals_to(handler: Callable[[int, FrameType | None], object]) -> Iterator[N
     for number in previous_handlers:
         signal.signal(number, handler)
     try:
-        yield
+        # A process pool of the user's handler ends its children by this signal.
+        with kept_from_children(signal.SIGTERM, handler):
+            yield
     finally:
         for number, was in previous_handlers.items():
             signal.signal(number, was)
@@ -94,9 +96,6 @@ def stop_signals(
 
     def do_nothing(_number: int, _frame: FrameType | None) -> None:
         pass  # The listening thread has learnt of the signal before Python calls this.
-
-    # A process pool of the user's handler ends its children by this signal.
-    keep_handler_from_children(signal.SIGTERM, do_nothing)
 
     def listen() -> None:
         count = 0

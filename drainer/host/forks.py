@@ -11,8 +11,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol, TypeVar
@@ -39,15 +39,22 @@ def keep_from_children(*streams: _Open) -> None:
     _KEPT.update(streams)
 
 
-def keep_handler_from_children(
+@contextmanager
+def kept_from_children(
     number: signal.Signals, handler: Callable[[int, FrameType | None], object]
-) -> None:
-    """Ensure that a signal ends children forked from now on, although ``handler`` gets it here.
+) -> Iterator[None]:
+    """Ensure that a signal ends children that are forked in the block, though ``handler`` gets it.
 
     A handler in Python could not end them reliably: it waits for the interpreter, which may be
     about to block in a call, and the signal came too early to interrupt that call.
     """
+    before = _HANDLERS.copy()
     _HANDLERS[number] = handler
+    try:
+        yield
+    finally:
+        _HANDLERS.clear()
+        _HANDLERS.update(before)
 
 
 def call_alone(function: Callable[..., T], *args: Any) -> T:

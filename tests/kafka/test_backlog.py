@@ -111,7 +111,7 @@ def test_without_a_committed_offset_the_start_is_never_guessed(
         freeze(cluster, topic_name, group)
     assert "committed-or-earliest" in (raised.value.hint or "")
     cluster.alter_committed(f"{group}-v2", topic_name, {0: 1})
-    meant = rf"does not exist.*; did you mean {group}-v2\?$"
+    meant = rf"does not exist.*; did you mean {group}-v2\b"
     with pytest.raises(OffsetMissing, match=meant):
         freeze(cluster, topic_name, group)
     for start in (EARLIEST, COMMITTED_OR_END):
