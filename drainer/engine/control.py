@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any, ClassVar
 
-from drainer.errors import Refused, Signalled, UsageError
+from drainer.errors import Refused, Signalled, UsageError, raised_as
 from drainer.model.account import Event
 from drainer.model.codec import JsonRecord, builtins
 from drainer.model.option import Concurrency, Option, clean_reason, options_of
@@ -48,11 +48,9 @@ class Settings:
         failures = {name: value for name, value in values.items() if name in _OF_FAILURES}
         run = {name: value for name, value in values.items() if name in _OF_RUN}
         before = builtins(replace(self.running, options=None))
-        try:
+        with raised_as(UsageError, ValueError, about="a value is not valid: ", hint=_HINT):
             running = LocalSettings.from_json(before | run)
             given = FailureSettings.from_json(builtins(self.failures) | failures)
-        except ValueError as error:
-            raise UsageError(f"a value is not valid: {error}", hint=_HINT) from None
         if Concurrency.of(running.concurrency).most > CALLS_MOST:
             raise UsageError(
                 f"a running drain can't have more than {CALLS_MOST:,} calls in flight",

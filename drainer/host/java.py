@@ -9,7 +9,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from drainer.errors import SandboxRefused
+from drainer.errors import SandboxRefused, raised_as
 
 OLDEST_RELEASE = 17  # The brokers of Kafka 4 are compiled for it.
 TIMEOUT_S = 30
@@ -33,7 +33,8 @@ def find_java() -> Path:
 
 @cache  # A command looks more than once, and each look starts a JVM.
 def _ensure_works(found: str) -> None:
-    try:
+    about = f"{found} does not run: "
+    with raised_as(SandboxRefused, OSError, subprocess.TimeoutExpired, about=about, hint=_HINT):
         answer = subprocess.run(
             [found, "-version"],
             stdin=subprocess.DEVNULL,
@@ -43,8 +44,6 @@ def _ensure_works(found: str) -> None:
             timeout=TIMEOUT_S,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise SandboxRefused(f"{found} does not run: {error}", hint=_HINT) from error
     output = (answer.stderr + answer.stdout).strip()
     version = _VERSION.search(output)
     if answer.returncode != 0 or version is None:

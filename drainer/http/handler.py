@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
-from drainer.errors import UsageError
+from drainer.errors import UsageError, raised_as
 from drainer.handler import Context, Handler, Results
 from drainer.http.protocol import (
     Response,
@@ -253,10 +253,7 @@ def _checked_url(url: str) -> str:
 
 def _tls(properties: Mapping[str, str]) -> ssl.SSLContext:
     """Make the TLS context of the client file. Raises UsageError when a file can't be used."""
-    try:
+    about = "can't use the files of http.ssl.… in the client file: "
+    # An SSLError is an OSError.
+    with raised_as(UsageError, OSError, about=about, hint="Name readable files in PEM."):
         return tls_context(properties)
-    except OSError as error:  # An SSLError is an OSError.
-        raise UsageError(
-            f"can't use the files of http.ssl.… in the client file: {error}",
-            hint="Name readable files in PEM.",
-        ) from error

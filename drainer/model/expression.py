@@ -17,10 +17,11 @@ from rule_engine import Context, Rule, ast, errors
 from rule_engine.builtins import Builtins
 from rule_engine.types import DataType
 
-from drainer.errors import BadExpression
+from drainer.errors import BadExpression, raised_as
 from drainer.model.facts import NAMES, Facts, Missing, Undecided, View
 from drainer.text.mask import masking
 
+_RE2_HINT = "Use no look-arounds or backreferences; see https://github.com/google/re2/wiki/Syntax"
 # The functions of rule-engine that expressions may use. Its $now and $random would give another
 # answer at each run, and $range may take any amount of memory.
 FUNCTIONS = (
@@ -226,14 +227,9 @@ def _linear_match(node: _Node) -> Callable[[Facts], bool]:
     constant = None
     if isinstance(node.right, ast.StringExpression):
         pattern = node.right.evaluate(None)
-        try:
+        about = f"{pattern!r} is not an RE2 regular expression: "
+        with raised_as(BadExpression, ValueError, about=about, hint=_RE2_HINT):
             constant = _compiled(pattern)
-        except ValueError as error:
-            raise BadExpression(
-                f"{pattern!r} is not an RE2 regular expression: {error}",
-                hint="Use no look-arounds or backreferences; see"
-                " https://github.com/google/re2/wiki/Syntax",
-            ) from None
 
     def evaluate(facts: Facts) -> bool:
         text = node.left.evaluate(facts)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from drainer.errors import PlanRefused
+from drainer.errors import PlanRefused, raised_as
 from drainer.model import codec
 from drainer.model.account import EVENTS_FIRST, EVENTS_LAST, Account, damaged
 from drainer.model.listed import counted, listed
@@ -72,13 +72,10 @@ class OffsetPlan:
         Raises PlanRefused when a name in the plan is not UTF-8.
         """
         body = self.as_json()
-        try:
+        about = "can't write the plan: a name, path or expression is not UTF-8: "
+        hint = "Give the group, the handler, its path and all expressions in UTF-8."
+        with raised_as(PlanRefused, UnicodeEncodeError, about=about, hint=hint):
             whole = codec.encode({**body, "digest": _digest(body)})
-        except UnicodeEncodeError as error:
-            raise PlanRefused(
-                f"can't write the plan: a name, path or expression is not UTF-8: {error}",
-                hint="Give the group, the handler, its path and all expressions in UTF-8.",
-            ) from error
         return msgspec.json.format(whole) + b"\n"
 
     @classmethod

@@ -6,12 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from drainer.engine.runtime import THIS_PROCESS
-from drainer.errors import (
-    BrokerUnreachable,
-    CommitDelayed,
-    OffsetMoved,
-    PlanRefused,
-)
+from drainer.errors import BrokerUnreachable, CommitDelayed, OffsetMoved, PlanRefused, raised_as
 from drainer.kafka.cluster import Cluster
 from drainer.model.account import Event, EventKind
 from drainer.model.listed import listed
@@ -122,14 +117,11 @@ def _move(
     plan = _committed(loaded.plan, lower, loaded.last_generation + 1)
     file.write(plan)
     targets = {each.partition: each.target for each in moves}
-    try:
+    about = f"unknown whether group {plan.terms.group} moved: "
+    hint = "Repeat the command once the cluster answers."
+    with raised_as(CommitDelayed, BrokerUnreachable, about=about, hint=hint):
         cluster.alter_committed(plan.terms.group, plan.terms.topic, targets)
         found = cluster.committed(plan.terms.group, plan.terms.topic, tuple(targets))
-    except BrokerUnreachable as error:
-        raise CommitDelayed(
-            f"unknown whether group {plan.terms.group} moved: {error}",
-            hint="Repeat the command once the cluster answers.",
-        ) from error
     for number, target in targets.items():
         if found[number] != target:
             raise OffsetMoved(

@@ -265,17 +265,17 @@ class SavedPlan(ABC):
         """Read the reports of Spark tasks that are not in the plan yet."""
         if written.account.state is None:
             return []
-        try:
+        about = f"{self.path} names a state of its Spark tasks, but drainer can't read it: "
+        hint = (
+            "Give this machine access to the state. If its store has a private endpoint, name it"
+            " with --spark-conf drainer.state=URI. If it is lost, start again from the committed"
+            " offset with `drainer run` and another --plan."
+        )
+        unread = UsageError, StateRefused, StateLost
+        with raised_as(PlanRefused, *unread, about=about, hint=hint):
             state = self.with_reachable_state(written).account.state
             reports_since = Extension.SPARK_STATE.load().reports_since
             found: list[TaskReport] = reports_since(state, written.terms.drain_id)
-        except (UsageError, StateRefused, StateLost) as error:
-            raise PlanRefused(
-                f"{self.path} names a state of its Spark tasks, but drainer can't read it: {error}",
-                hint="Give this machine access to the state. If its store has a private endpoint,"
-                " name it with --spark-conf drainer.state=URI. If it is lost, start again from the"
-                " committed offset with `drainer run` and another --plan.",
-            ) from error
         return found
 
     @abstractmethod

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from drainer.errors import LimitsRefused
+from drainer.errors import LimitsRefused, raised_as
 from drainer.limits.search.settings import MB_PER_S_A_BROKER, LimitSettings
 from drainer.limits.search.trial import (
     AboveZero,
@@ -189,12 +189,9 @@ def from_json(body: object) -> MeasuredLimits:
             f"it has version {version!r} of the format; this drainer reads {FORMAT}",
             hint=f"Use the drainer that wrote it. {_AGAIN}",
         )
-    try:
+    about = "the limits are damaged: a field is missing or wrong: "
+    with raised_as(LimitsRefused, ValueError, about=about, hint=_AGAIN):
         found = convert(body, MeasuredLimits)
         if as_json(found) != body:  # Even a field with a default must be in the file.
             raise ValueError("the fields are not those of a limits file")
-    except ValueError as error:
-        raise LimitsRefused(
-            f"the limits are damaged: a field is missing or wrong: {error}", hint=_AGAIN
-        ) from None
     return found

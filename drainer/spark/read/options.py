@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from drainer.errors import Refused, UsageError
+from drainer.errors import Refused, UsageError, raised_as
 from drainer.kafka.backlog import EARLIEST, END, OF_GROUPS, Backlog, Bound, freeze
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ISOLATION, ClientSettings
@@ -75,12 +75,10 @@ class ReadOptions:
                 raise UsageError(
                     f"{other} and {name} set the same thing", hint="Remove one of them."
                 )
-            try:
+            wrong = ValueError, OverflowError  # Errors of msgspec are ValueErrors.
+            hint = f"Give a value such as {example}."
+            with raised_as(UsageError, *wrong, about=f"{name}={text!r}: ", hint=hint):
                 found[about] = parse(text)
-            except (ValueError, OverflowError) as error:  # Errors of msgspec are ValueErrors.
-                raise UsageError(
-                    f"{name}={text!r}: {error}", hint=f"Give a value such as {example}."
-                ) from None
         if not found.get("topics"):
             raise UsageError("no topic is named", hint='Add .option("subscribe", ...).')
         if found.get("start") in OF_GROUPS and "group" not in found:

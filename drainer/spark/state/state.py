@@ -37,6 +37,7 @@ from drainer.errors import (
     PlanRefused,
     StateLost,
     StateRefused,
+    raised_as,
 )
 from drainer.loading.extensions import ensure_installed
 from drainer.model.account import StateReference
@@ -526,7 +527,9 @@ def take_over(
     PlanRefused or StateRefused if the tasks can't be ended.
     """
     assert plan.account.state is not None
-    try:
+    about = "can't stop tasks of the former driver: "
+    hint = "Let this process write there, then repeat the command. Nothing was touched."
+    with raised_as(StateRefused, PlanNotWritten, StateLost, about=about, hint=hint):
         state = State.open(plan.account.state.uri, plan.terms.drain_id)
         former = state.epoch()
         times = None if former is None else state.times(former)
@@ -539,11 +542,6 @@ def take_over(
         if not state.attempts_are_over(below=epoch):
             print_line("waiting until the tasks of the former driver have ended")
         state.await_earlier_drivers(epoch, since_s, times)
-    except (PlanNotWritten, StateLost) as error:
-        raise StateRefused(
-            f"can't stop tasks of the former driver: {error}",
-            hint="Let this process write there, then repeat the command. Nothing was touched.",
-        ) from error
 
     def forget() -> None:
         try:
