@@ -292,9 +292,7 @@ plan_argument = partial(Option, kind=PLAN, is_argument=True, proposes="plan")
 PlanArgument: TypeAlias = Annotated[
     PlanPlace,
     plan_argument(
-        "Offset plan of a drain: file or URI.",
-        name="PLAN",
-        kind=ValueType("PLAN", parse_present),
+        "Offset plan of a drain: file or URI.", name="PLAN", kind=ValueType("PLAN", parse_present)
     ),
 ]
 Plan: TypeAlias = Annotated[

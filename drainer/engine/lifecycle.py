@@ -23,12 +23,7 @@ from drainer.errors import (
     chain_errors,
 )
 from drainer.model.deadline import DeadlineWatch
-from drainer.model.status import (
-    ControlStatus,
-    PartitionResult,
-    Status,
-    Summary,
-)
+from drainer.model.status import ControlStatus, PartitionResult, Status, Summary
 from drainer.text.mask import describe
 
 STATUS_INTERVAL_S = 0.5

@@ -17,12 +17,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import orjson
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 
 from drainer.host.forks import keep_from_children
 from drainer.host.process import python_module

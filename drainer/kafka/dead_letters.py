@@ -220,11 +220,7 @@ class DeadLetterTopic:
         self._producer.close(timeout_s)
 
     def _reported(
-        self,
-        letter: DeadLetter,
-        on_written: OnWritten,
-        record: ProducerRecord,
-        answer: Delivery,
+        self, letter: DeadLetter, on_written: OnWritten, record: ProducerRecord, answer: Delivery
     ) -> None:
         if _is_too_large(answer) and (smaller := letter.smaller()) is not None:
             self.send(smaller, on_written)

@@ -14,13 +14,7 @@ from typing import Literal
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from drainer.errors import (
-    BrokerUnreachable,
-    GroupActive,
-    OffsetsPending,
-    Refused,
-    TopicMissing,
-)
+from drainer.errors import BrokerUnreachable, GroupActive, OffsetsPending, Refused, TopicMissing
 from drainer.kafka.answers import (
     FORBIDDEN,
     HAS_MEMBERS,

@@ -251,9 +251,7 @@ class LoadedHandler:
 
 
 def load_handler(
-    reference: str,
-    payloads: PayloadSettings = BY_HANDLER,
-    extras: Mapping[str, str] = NO_EXTRAS,
+    reference: str, payloads: PayloadSettings = BY_HANDLER, extras: Mapping[str, str] = NO_EXTRAS
 ) -> LoadedHandler:
     """Import the handler that ``reference`` names.
 

@@ -191,11 +191,7 @@ OF_STATUS = (
     _gauge("breaker_open", "failures.in_outage", "1 during an outage downstream."),
     _counter("outages", "failures.outages", "Outages in this run: openings of the breaker."),
     _gauge("buffered_bytes", "limits.buffered_bytes", "Memory of pending messages, estimated."),
-    _gauge(
-        "buffer_limit_bytes",
-        "limits.buffer_bytes",
-        "Limit on the memory of pending messages.",
-    ),
+    _gauge("buffer_limit_bytes", "limits.buffer_bytes", "Limit on the memory of pending messages."),
     _gauge("plan_age_seconds", "timing.plan_age_s", "Seconds since the offset plan was written."),
 )
 METRICS = (INFO, STATE, EXIT_CODE, STATUS_AGE, *OF_STATUS, LATENCY)

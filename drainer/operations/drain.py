@@ -30,13 +30,7 @@ from drainer.model.account import Resuming
 from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings, LocalSettings
-from drainer.model.status import (
-    LimitStatus,
-    PartitionResult,
-    ProgressStatus,
-    Status,
-    Summary,
-)
+from drainer.model.status import LimitStatus, PartitionResult, ProgressStatus, Status, Summary
 from drainer.model.terms import Terms
 from drainer.operations.engine import LocalContext
 from drainer.operations.examine import added_partitions

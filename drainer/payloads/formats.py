@@ -14,14 +14,7 @@ from drainer.message import Message
 from drainer.model.listed import listed
 from drainer.payloads.avro import avro
 from drainer.payloads.protobuf import protobuf
-from drainer.payloads.registry import (
-    Registry,
-    RegistryAway,
-    Schema,
-    SchemaId,
-    registry,
-    waiting,
-)
+from drainer.payloads.registry import Registry, RegistryAway, Schema, SchemaId, registry, waiting
 from drainer.split.decoding import SCHEMA_HEADERS, Decode, Headers, Undecodable
 from drainer.split.splitting import Wait
 from drainer.text.mask import describe

@@ -125,9 +125,7 @@ class Registry:
             raise
 
     def _whole(
-        self,
-        schema: schema_registry.Schema,
-        known: dict[tuple[str, int], Schema | None],
+        self, schema: schema_registry.Schema, known: dict[tuple[str, int], Schema | None]
     ) -> Schema:
         """Return a schema with all schemas that it needs, each of which is requested once.
 

@@ -27,10 +27,7 @@ class Bottleneck(Enum):
     """
 
     PAUSE = "the pause", "`drainer unpause` ends it"
-    DOWNSTREAM = (
-        "the downstream: it fails, and drainer waits until it is back",
-        "{breaker}",
-    )
+    DOWNSTREAM = ("the downstream: it fails, and drainer waits until it is back", "{breaker}")
     TROUBLE = (
         "trouble: {0.health.trouble}",
         "",

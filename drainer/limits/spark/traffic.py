@@ -203,12 +203,7 @@ class SparkTraffic:
             self._poll()
 
     def measure(
-        self,
-        point: Point,
-        *,
-        warm_up_s: float,
-        window_s: float,
-        observe: Observe = lambda *_: None,
+        self, point: Point, *, warm_up_s: float, window_s: float, observe: Observe = lambda *_: None
     ) -> Signals:
         """Make this traffic, and return the signals of the window after the warm-up.
 

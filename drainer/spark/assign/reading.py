@@ -8,13 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import monotonic
 
-from drainer.errors import (
-    BrokerUnreachable,
-    DrainerError,
-    Interrupted,
-    Refused,
-    raised_as,
-)
+from drainer.errors import BrokerUnreachable, DrainerError, Interrupted, Refused, raised_as
 from drainer.host.calls import blocking_call
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import HEADS_BYTES, Span, read_spans
