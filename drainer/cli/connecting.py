@@ -142,10 +142,8 @@ def confirm_plan(
     if asks:
         fields = fields_before_connecting(plan, file.path, brokers, config, extras, state)
         terminal.items(*fields, urgent=True)
-        acts = ["connect"] if brokers else []
-        acts += ["load this handler"] if loads else []
-        acts += ["read this state"] if state else []
-        acts += [then] if then else []
+        known = (brokers, "connect"), (loads, "load this handler"), (state, "read this state")
+        acts = [act for does, act in (*known, (then, then)) if does]
         if yes:
             terminal.warn("--yes does not confirm code that only the plan names")
         words = [word for option, text in unnamed for word in (option, text)]

@@ -297,15 +297,9 @@ def state_of(found: FoundDrain) -> str:
 def running_page(found: Sequence[FoundDrain], now: datetime | None = None) -> Page:
     """Make a page with a row for each drain. It says once how to resume those that do not run."""
     now = now or datetime.now(UTC)
-    columns = ("plan", "state", "done", "topic", "group", "engine", "since", "pid", "ends")
-    rows = tuple(_row(each, now) for each in found)
-    table = Table(
-        tuple(
-            name if name in ("done", "pid") else Column(name, name == "ends") for name in columns
-        ),
-        rows,
-        shown=len(rows),
-    )
+    facts = map(Column, ("topic", "group", "engine", "since"))
+    columns = Column("plan"), Column("state"), "done", *facts, "pid", Column("ends", True)
+    table = Table(columns, tuple(_row(each, now) for each in found), shown=len(found))
     ways = [field for each in found if (field := _resume_field(each))]
     running = len(found) - len(ways)
     verb = "is" if running == 1 else "are"
@@ -337,11 +331,12 @@ def found_as_json(found: FoundDrain) -> dict[str, Any]:
     """
     status = {} if found.status is None else found.status.as_json()
     end = None if found.left is None else found.left.account.last_end
+    resume = _resume_field(found)
     return found.about.as_json() | {
         "pid": found.pid or None,
         "state": state_of(found),
         "done": _share(found),
-        "resume": _resume(found),
+        "resume": None if resume is None else resume.value,
         "ended": None if end is None else end.as_json(),
         "age_s": found.age_s,
         **{name: status.get(name) for name in _OF_STATUS},
@@ -391,11 +386,6 @@ def _share(found: FoundDrain) -> float | None:
         total = sum(part.end - part.start for part in parts.values())
         return 1 - sum(map(found.left.account.to_go, parts)) / total
     return None if found.status is None else share_finished(found.status.progress.partitions)
-
-
-def _resume(found: FoundDrain) -> str | None:
-    field = _resume_field(found)
-    return None if field is None else field.value
 
 
 def _resume_field(found: FoundDrain) -> Field | None:

@@ -101,11 +101,10 @@ class Produce(Handler):
             )
         self._partitions = used or found
         self.absolute_options["partitions"] = str(self._partitions)
-        partitioner = self.absolute_options["partitioner"]
-        moved = []
-        names = "partitioner", "partitions"
-        before = {name: earlier.get(name, self.absolute_options[name]) for name in names}
-        if earlier.get("topic") == topic and before != {n: self.absolute_options[n] for n in names}:
+        places = {name: self.absolute_options[name] for name in ("partitioner", "partitions")}
+        before = {name: earlier.get(name, value) for name, value in places.items()}
+        partitioner, moved = places["partitioner"], []
+        if earlier.get("topic") == topic and before != places:
             keep = " ".join(f"--set {name}={value}" for name, value in before.items())
             moved = [
                 f"the earlier records are spread over {before['partitions']} partitions of {topic}"

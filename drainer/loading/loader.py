@@ -16,6 +16,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
@@ -43,17 +44,8 @@ from drainer.text.secret import may_hide, remember
 
 NO_EXTRAS: Mapping[str, str] = {}
 _HANDLES = ("handle", "handle_batch")
-# The arguments with which drainer calls the methods of a handler.
-_ARGUMENTS = {
-    "configure": ("options",),
-    "open": ("context",),
-    "split": ("message",),
-    "handle": ("sub",),
-    "handle_batch": ("subs",),
-    "coalesce": ("earlier", "later"),
-    "is_outage": ("error",),
-    "close": (),
-}
+# The methods of a handler that drainer calls. They take what those of ``Handler`` take.
+_CALLED = (*_HANDLES, "open", "split", "coalesce", "is_outage", "close", "configure")
 _OWN_MODULE = re.compile(r"drainer(\.\w+)+")
 
 
@@ -392,7 +384,11 @@ def _find(module: ModuleType, name: str, reference: str) -> Any:
 
     If the name is empty, return the module itself if it has ``handle``, or its only handler.
     """
-    known = _handlers_in(module)
+    known = {
+        name: found
+        for name, found in vars(module).items()
+        if isinstance(found, type) and issubclass(found, Handler) and found is not Handler
+    }
     if not name and any(callable(getattr(module, each, None)) for each in _HANDLES):
         return module
     if not name and len(known) == 1:
@@ -405,14 +401,6 @@ def _find(module: ModuleType, name: str, reference: str) -> Any:
             f"{reference!r} does not name a handler",
             hint=f"Name one, such as {reference.partition(':')[0]}:Name. The module has {names}.",
         ) from None
-
-
-def _handlers_in(module: ModuleType) -> dict[str, type[Handler]]:
-    return {
-        name: found
-        for name, found in vars(module).items()
-        if isinstance(found, type) and issubclass(found, Handler) and found is not Handler
-    }
 
 
 def _instance(reference: str, target: Any) -> Any:
@@ -429,30 +417,27 @@ def _instance(reference: str, target: Any) -> Any:
             f"the `{handle.__name__}` of {reference!r} is a generator, so its code would never run",
             hint="Remove `yield`: `split` yields sub-messages, `handle` does one and returns.",
         )
-    for name, arguments in _ARGUMENTS.items():
-        # A module's function ``configure`` may be for anything.
-        if name != "configure" or not inspect.ismodule(target):
-            _ensure_takes(reference, target, name, arguments)
+    # A module's function ``configure`` may be for anything.
+    for name in _CALLED[:-1] if inspect.ismodule(target) else _CALLED:
+        if callable(method := _own(target, name)):
+            with suppress(ValueError):  # A function of C may have no signature.
+                _ensure_takes(reference, method, name, inspect.ismodule(target))
     return target
 
 
-def _ensure_takes(reference: str, target: Any, name: str, arguments: Sequence[str]) -> None:
-    """Raise UsageError if a method of the handler does not take what drainer calls it with."""
-    method = _own(target, name)
-    if not callable(method):
-        return
+def _ensure_takes(reference: str, method: Any, name: str, is_function: bool) -> None:
+    """Raise UsageError if a method of a handler does not take what drainer calls it with."""
+    named = [*inspect.signature(getattr(Handler, name)).parameters]
+    takes = inspect.signature(method)
     try:
-        inspect.signature(method).bind(*arguments)
+        takes.bind(*named[1:])
     except TypeError:
-        given = ", ".join(arguments if inspect.ismodule(target) else ("self", *arguments))
         prefix = "async " * _is_async(method)
         raise UsageError(
-            f"drainer calls `{name}({', '.join(arguments)})` of the handler {reference!r}, which"
-            f" takes {inspect.signature(method)}",
-            hint=f"Define it as `{prefix}def {name}({given})`.",
+            f"drainer calls `{name}({', '.join(named[1:])})` of the handler {reference!r}, which"
+            f" takes {takes}",
+            hint=f"Define it as `{prefix}def {name}({', '.join(named[is_function:])})`.",
         ) from None
-    except ValueError:  # A function of C may have no signature.
-        return
 
 
 def _own(target: Any, name: str) -> Any:
