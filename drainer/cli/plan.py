@@ -87,17 +87,12 @@ def verify(
                 found = [*loaded.warnings, *changes(cluster, loaded.plan, committed)]
     failed = any(error is not None for _, error in checks)
     code = EXIT_FOUND if failed else EXIT_DONE
-    terminal.data(
-        {
-            "status": "refused" if failed else "ok",
-            "exit_code": code,
-            "checks": [
-                {"text": text, "ok": error is None, "error": str(error) if error else None}
-                for text, error in checks
-            ],
-            "warnings": found,
-        }
-    )
+    results = [
+        {"text": text, "ok": error is None, "error": str(error) if error else None}
+        for text, error in checks
+    ]
+    answer = {"checks": results, "warnings": found}
+    terminal.data({"status": "refused" if failed else "ok", "exit_code": code, **answer})
     show_checks(terminal, checks, warnings=found)
     return code
 
@@ -134,17 +129,9 @@ def undo(
             terminal.print_line(f"moved group {group}, and checked its offsets")
         else:
             terminal.print_line(already_back(loaded.plan))
-    terminal.data(
-        {
-            "status": "moved" if moves else "unmoved",
-            "group": group,
-            "partitions": {
-                str(each.partition): {
-                    "found": each.found,
-                    "committed": each.target,
-                    "prior": each.prior,
-                }
-                for each in moves
-            },
-        }
-    )
+    moved = {
+        str(each.partition): {"found": each.found, "committed": each.target, "prior": each.prior}
+        for each in moves
+    }
+    status = "moved" if moves else "unmoved"
+    terminal.data({"status": status, "group": group, "partitions": moved})

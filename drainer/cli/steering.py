@@ -297,8 +297,8 @@ def state_of(found: FoundDrain) -> str:
 def running_page(found: Sequence[FoundDrain], now: datetime | None = None) -> Page:
     """Make a page with a row for each drain. It says once how to resume those that do not run."""
     now = now or datetime.now(UTC)
-    facts = map(Column, ("topic", "group", "engine", "since"))
-    columns = Column("plan"), Column("state"), "done", *facts, "pid", Column("ends", True)
+    names = ("plan", "state", "done", "topic", "group", "engine", "since", "pid", "ends")
+    columns = tuple(n if n in ("done", "pid") else Column(n, n == "ends") for n in names)
     table = Table(columns, tuple(_row(each, now) for each in found), shown=len(found))
     ways = [field for each in found if (field := _resume_field(each))]
     running = len(found) - len(ways)

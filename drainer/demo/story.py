@@ -135,14 +135,12 @@ class Demo:
         except KeyboardInterrupt:  # The terminal has sent it to the child, too, which ends by it.
             child.wait()
             raise
-        expected = 0
-        if stops is not None and stops[0] is signal.SIGKILL:
-            expected = -signal.SIGKILL
+        sent = None if stops is None else stops[0]
+        if sent is signal.SIGKILL:
             self._terminal.console.show_cursor()
             self._terminal.show([])
             self._terminal.print_line("Killed")
-        elif stops is not None:
-            expected = EXIT_INTERRUPTED
+        expected = {None: 0, signal.SIGINT: EXIT_INTERRUPTED}.get(sent, -signal.SIGKILL)
         if code != expected:
             raise DrainerError(f"the demo failed: {words[0]} ended with {code}, not {expected}")
 

@@ -104,10 +104,9 @@ class Preview(Shown):
     def all_notes(self) -> tuple[str, ...]:
         """The notes, and one if a resume has another engine or concurrency than the last run."""
         before, account = self.plan.account.resuming, self.plan.account
-        engine, calls = self.engine.name, str(self.concurrency)
-        changed = [f"engine {before.engine} → {engine}"] if engine != before.engine else []
-        if calls != before.concurrency:
-            changed.append(f"concurrency {before.concurrency} → {calls}")
+        engines = "engine", before.engine, self.engine.name
+        calls = "concurrency", before.concurrency, str(self.concurrency)
+        changed = [f"{name} {old} → {new}" for name, old, new in (engines, calls) if new != old]
         if not (self.resumes and before.engine and changed) or account.complete:
             return self.notes
         return (*self.notes, f"this run differs from the last one: {', '.join(changed)}")

@@ -175,14 +175,12 @@ class Key:
                 raise ValueError(f"--key {self._text}: {error}") from error
         else:
             found = self._computed.value(content, facts)
-        if type(found) is str:
-            return found
         # The bound keeps a number as large as 1e9999 from being written out.
         if type(found) in _EXACT and abs(found) < _EXACT[type(found)] and found == int(found):
             found = int(found)
         if type(found) is int:
             return str(found)
-        if found is None or type(found) is bytes:
+        if found is None or type(found) in (str, bytes):
             return found
         if facts is not None and not self.path and found == facts["message"]["key"]:
             return _text_of(message_key)
@@ -207,14 +205,12 @@ class Key:
 
     def _at_path(self, content: Any) -> Any:
         if type(content) in (bytes, Raw):
-            try:
+            with suppress(ValidationError):  # The value is of another type.
                 found = decode_json(bytes(content), self._decode)
-            except ValidationError:  # The value is of another type.
-                content = raw_json(bytes(content))
-            else:
                 for _ in self.path:
                     found = None if found is None else found.at
                 return found
+            content = raw_json(bytes(content))
         found = shown(content)
         for name in self.path:
             if found is None or (isinstance(found, View) and name not in found):

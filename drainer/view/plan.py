@@ -138,23 +138,19 @@ def _fields(plan: OffsetPlan) -> Iterator[Item | None]:
 
 
 def _partitions(plan: OffsetPlan) -> Table:
-    to_go = {number: plan.account.to_go(number) for number in plan.account.partitions}
-    return Table(
-        ("partition", "[start, end)", "was at", "committed", "watermark", "done above", "left"),
-        tuple(
-            (
-                str(number),
-                f"[{part.start}, {part.end})",
-                figures.offset(part.prior),
-                figures.offset(part.committed),
-                str(plan.account.watermark(number)),
-                "some"
-                if plan.account.shared(number)
-                else figures.count(plan.account.finished_above(number)),
-                figures.count(to_go[number]) if to_go[number] else Cell(OK, Tone.GOOD),
-            )
-            for number, part in sorted(
-                plan.account.partitions.items(), key=lambda item: (-to_go[item[0]], item[0])
-            )
-        ),
+    account = plan.account
+    to_go = {number: account.to_go(number) for number in account.partitions}
+    rows = tuple(
+        (
+            str(number),
+            f"[{part.start}, {part.end})",
+            *map(figures.offset, (part.prior, part.committed, account.watermark(number))),
+            "some" if account.shared(number) else figures.count(account.finished_above(number)),
+            figures.count(to_go[number]) if to_go[number] else Cell(OK, Tone.GOOD),
+        )
+        for number, part in sorted(
+            account.partitions.items(), key=lambda item: (-to_go[item[0]], item[0])
+        )
     )
+    columns = "[start, end)", "was at", "committed", "watermark", "done above", "left"
+    return Table(("partition", *columns), rows)
