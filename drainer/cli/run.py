@@ -48,11 +48,7 @@ def run(
     - `drainer run --topic orders --group indexer --handler print -b localhost:9092 --partition 3 --from earliest --yes -o json`
     """  # noqa: E501 - an example has to be on one line to be copied
     # These import the engine and librdkafka, which the help does not need.
-    from drainer.cli.draining import (  # noqa: PLC0415
-        preview_and_drain,
-        report_dry_run,
-        request_of,
-    )
+    from drainer.cli import draining  # noqa: PLC0415
     from drainer.operations.group import await_inactive  # noqa: PLC0415
     from drainer.operations.start import prepare  # noqa: PLC0415
 
@@ -65,15 +61,15 @@ def run(
             question = Extension.ESTIMATE.load().question_of(latency, running)
         settings = kafka.settings()
         given = what, settings.extras, kafka, failures, limits, running.options, plan
-        request = request_of(*given)
+        request = draining.request_of(*given)
         with connect(settings) as cluster:
             await_inactive(cluster, request.group, request.topic, wait, terminal.print_line)
             prepared = engines.resolve(prepare(cluster, request, running), spark)
             if dry_run:
                 estimate = Extension.ESTIMATE.load().estimate_dry_run
                 action, found = estimate(terminal, cluster, prepared, request, question)
-                report_dry_run(terminal, action, found, report=oversight.report)
+                draining.report_dry_run(terminal, action, found, report=oversight.report)
                 return EXIT_DONE
-            return preview_and_drain(
+            return draining.preview_and_drain(
                 *(context, terminal, cluster, prepared, running, metrics, oversight), dry_run=False
             )

@@ -194,7 +194,7 @@ class Lifecycle:
         status = self._show()
         work, account, plan = self._work, self.checkpointer.account, self.checkpointer.plan
         partitions = plan.account.partitions
-        committed: Mapping[int, int | None] = {n: p.committed for n, p in partitions.items()}
+        committed: Mapping[int, int | None] = plan.account.committed
         if not self._ending.forced.is_set():
             with suppress(DrainerError):  # If no broker answers, the offsets of the plan are shown.
                 committed = await self._runtime.blocking_call(self._context.read_committed)

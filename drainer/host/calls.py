@@ -6,10 +6,9 @@ import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from contextvars import copy_context
 from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, TypeVar
 
 from drainer.host.forks import call_alone
 
@@ -22,35 +21,29 @@ class BlockingCall(Protocol):
     def __call__(self, function: Callable[..., T], /, *args: object) -> asyncio.Future[T]: ...
 
 
+def in_a_thread(function: Callable[..., T], *args: object) -> concurrent.futures.Future[T]:
+    """Call a function in a thread of its own, with the context variables of this thread."""
+    answer, context = concurrent.futures.Future[T](), copy_context()
+    answer.set_running_or_notify_cancel()  # Whoever gives up the answer does not end the call.
+
+    def call() -> None:
+        try:
+            answer.set_result(context.run(call_alone, function, *args))
+        except BaseException as error:
+            answer.set_exception(error)
+
+    name = getattr(function, "__qualname__", "call")
+    threading.Thread(target=call, name=f"call-{name}", daemon=True).start()
+    return answer
+
+
 def blocking_call(function: Callable[..., T], *args: object) -> asyncio.Future[T]:
     """Call a function in a thread of its own, and return the future of its result.
 
     ``asyncio.to_thread`` does the same on threads that the interpreter joins before it exits: one
     call that hangs in a dead broker or in a handler would keep the whole process.
     """
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def finish(result: T | None, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(cast(T, result))
-        else:
-            future.set_exception(error)
-
-    def call() -> None:
-        result, error = None, None
-        try:
-            result = call_alone(function, *args)
-        except BaseException as raised:
-            error = raised
-        with suppress(RuntimeError):  # The loop is closed: nobody needs the result.
-            loop.call_soon_threadsafe(finish, result, error)
-
-    name = getattr(function, "__qualname__", "call")
-    threading.Thread(target=call, name=f"blocking-{name}", daemon=True).start()
-    return future
+    return asyncio.wrap_future(in_a_thread(function, *args))
 
 
 def has_running_loop() -> bool:
@@ -63,21 +56,6 @@ def has_running_loop() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def in_a_thread(function: Callable[[], T]) -> concurrent.futures.Future[T]:
-    """Call a function in a thread of its own, with the context variables of this thread."""
-    answer, context = concurrent.futures.Future[T](), copy_context()
-
-    def call() -> None:
-        try:
-            answer.set_result(context.run(call_alone, function))
-        except BaseException as error:
-            answer.set_exception(error)
-
-    name = getattr(function, "__qualname__", "call")
-    threading.Thread(target=call, name=f"call-{name}", daemon=True).start()
-    return answer
 
 
 def ensure_done(result: object) -> None:

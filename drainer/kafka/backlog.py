@@ -399,14 +399,11 @@ def _parse(option: str, text: str, words: Sequence[Bound]) -> Bound:
 def _ensure_readable(info: TopicInfo, numbers: Sequence[int], bounds: Mapping[str, Bound]) -> None:
     for option, bound in bounds.items():
         if bound.offset is not None and len(numbers) > 1:
+            each = f"--until +{bound} for that many offsets of each"
             raise UsageError(
                 f"{option} {bound} is one offset, but {len(numbers)} partitions are read",
-                hint="Choose one of them with --partition, or write "
-                + (
-                    f"--until +{bound} for that many offsets of each."
-                    if option == "--until"
-                    else "a time: --from @TIME."
-                ),
+                hint="Choose one of them with --partition, or write"
+                f" {each if option == '--until' else 'a time: --from @TIME'}.",
             )
     if without := [number for number in numbers if not info.leaders[number]]:
         raise Refused(

@@ -180,7 +180,7 @@ class Key:
             found = int(found)
         if type(found) is int:
             return str(found)
-        if found is None or type(found) in (str, bytes):
+        if type(found) is str or type(found) is bytes or found is None:
             return found
         if facts is not None and not self.path and found == facts["message"]["key"]:
             return _text_of(message_key)

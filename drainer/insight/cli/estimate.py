@@ -141,6 +141,7 @@ def estimate_page(found: Estimate, now: datetime | None = None) -> Page:
     if rejected:
         many = figures.counted(rejected, "message")
         warnings.append(f"split rejects about {many}, which are left out; first, {first}")
+    classes = found.first.table(found.requested, found.workload) if found.first else None
     empty = not found.workload.messages
     least_s, most_s = map(figures.duration, found.range_s)
     return Page(
@@ -155,10 +156,7 @@ def estimate_page(found: Estimate, now: datetime | None = None) -> Page:
                 Field("limited by", binding(found, found.requested)),
                 _skipped(found.measured),
             ),
-            section(
-                "Priority classes",
-                found.first.table(found.requested, found.workload) if found.first else None,
-            ),
+            section("Priority classes", classes),
             section("By order", _orders(found)),
             section("By concurrency", _table(found)),
             section("Basis", _grounds(found)),
@@ -298,15 +296,10 @@ def _grounds(estimate: Estimate) -> list[Field]:
     ]
     requested, batching = estimate.requested, setting.batching
     if batching is not None:
+        subs = figures.counted(estimate.workload.sub_messages, "sub-message")
+        calls = f"{figures.count(round(requested.calls))} for {subs}"
         folded = f"{figures.count(round(requested.folded))} coalesced into others"
-        lines.append(
-            Field(
-                "calls",
-                f"{figures.count(round(requested.calls))} for"
-                f" {figures.counted(estimate.workload.sub_messages, 'sub-message')}",
-                folded if batching.coalesce is not None else "",
-            )
-        )
+        lines.append(Field("calls", calls, folded if batching.coalesce is not None else ""))
     lines += [Field("note" if not n else "", note) for n, note in enumerate(estimate.notes)]
     return lines
 
