@@ -111,10 +111,8 @@ async def run(
     loop = asyncio.get_running_loop()
     handles_errors = loop.get_exception_handler()
     running = LocalSettings(concurrency=concurrency, options=_as_set(options or {}))
-    given, watched = (
-        [again(each) for each in messages],
-        recorder.watch(Subject(handler, running.options).fresh()),
-    )
+    given = [again(each) for each in messages]
+    watched = recorder.watch(Subject(handler, running.options).fresh())
     with drain_of(given, watched, running, _FAILURES, lambda _: recorder, UNSIGNALLED) as drain:
         try:
             summary = await drain.run_here()

@@ -192,20 +192,15 @@ def lanes_parked(lanes: int, *, read: bool, behind_letters: bool) -> Halted:
     ``read`` tells whether everything was read. ``behind_letters`` tells whether there are lanes
     that were parked behind a dead letter.
     """
-    more = (
-        "everything else is done"
-        if read
-        else "too much is pending behind them to read more of the backlog"
-    )
+    more, hint = "everything else is done", "Fix the cause, then resume."
+    if not read:
+        more = "too much is pending behind them to read more of the backlog"
+    if behind_letters:
+        hint += " To continue lanes behind a dead letter, add --tune after-dead=continue."
     subject = "1 lane is" if lanes == 1 else f"{lanes:,} lanes are"
     return (LanesParked if read else Halted)(
         f"{subject} parked behind failed sub-messages; {more}",
-        hint="Fix the cause, then resume."
-        + (
-            " To continue lanes behind a dead letter, add --tune after-dead=continue."
-            if behind_letters
-            else ""
-        ),
+        hint=hint,
     )
 
 

@@ -108,15 +108,9 @@ class ChunkSource:
                 self._put(_ChunkBatch(row.body, self._origins[stream], reached))
             self._put(_ChunkBatch(None, None, self._ends))
         except BaseException as error:
-            self.failure = (
-                error
-                if isinstance(error, DrainerError)
-                else Interrupted(
-                    f"Spark gave no more rows: {type(error).__name__}: {error}",
-                    hint="Resume with the plan.",
-                    cause=error,
-                )
-            )
+            why = f"Spark gave no more rows: {type(error).__name__}: {error}"
+            stopped = Interrupted(why, hint="Resume with the plan.", cause=error)
+            self.failure = error if isinstance(error, DrainerError) else stopped
             self._notify()
 
     def _checked(self) -> Iterator[tuple[Stream, Row]]:
