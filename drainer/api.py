@@ -144,13 +144,9 @@ def drain(
         KeyboardInterrupt: Ctrl-C stopped the drain. Its ``__cause__`` is such an error.
     """
     connection = client_settings(client)
+    loaded = handler_of(handler, payloads, connection.extras)
     request = Request(
-        topic,
-        group,
-        handler_of(handler, payloads, connection.extras),
-        tuple(partitions),
-        from_,
-        until,
+        *(topic, group, loaded, tuple(partitions), from_, until),
         plan_path=None if plan is None else parse_place(str(plan)),
         client_config=config_file(client),
         failures=failures,

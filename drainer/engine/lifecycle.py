@@ -220,11 +220,7 @@ class Lifecycle:
                 code,
                 partitions={
                     n: PartitionResult(
-                        part.start,
-                        part.end,
-                        watermarks[n],
-                        committed.get(n),
-                        part.lost,
+                        *(part.start, part.end, watermarks[n], committed.get(n), part.lost),
                         plan.account.finished_above(n),
                     )
                     for n, part in partitions.items()

@@ -90,13 +90,9 @@ def estimate(
     Raises UsageError or Refused as ``drainer.drain`` does.
     """
     connection = client_settings(client)
+    loaded = handler_of(handler, payloads, connection.extras)
     request = Request(
-        topic,
-        group,
-        handler_of(handler, payloads, connection.extras),
-        tuple(partitions),
-        from_,
-        until,
+        *(topic, group, loaded, tuple(partitions), from_, until),
         client_config=config_file(client),
         failures=failures,
     ).configured(settings.options)

@@ -321,13 +321,8 @@ def remaining(cluster: Cluster, plan: OffsetPlan) -> Backlog:
     logs = cluster.log_bounds(plan.terms.topic, tuple(plan.account.partitions), isolation)
     left = {
         n: PartitionBacklog(
-            n,
-            min(plan.account.watermark(n), part.end),
-            part.end,
-            part.committed,
-            logs[n].start,
-            logs[n].end,
-            part.leader_epoch,
+            *(n, min(plan.account.watermark(n), part.end), part.end, part.committed),
+            *(logs[n].start, logs[n].end, part.leader_epoch),
         )
         for n, part in plan.account.partitions.items()
     }

@@ -243,15 +243,8 @@ def _control_server(
     from drainer.control.server import ControlServer  # noqa: PLC0415 - with http, half as long as --help
 
     place, plan = absolute(prepared.action.plan_path), prepared.plan
-    engine = prepared.action.engine.name
-    about = About(
-        printable(str(place)),
-        plan.terms.topic,
-        plan.terms.group,
-        plan.terms.drain_id,
-        engine,
-        runtime.now(),
-    )
+    names = plan.terms.topic, plan.terms.group, plan.terms.drain_id, prepared.action.engine.name
+    about = About(printable(str(place)), *names, runtime.now())
     return ControlServer(place, about, control, give_up)
 
 
@@ -262,19 +255,16 @@ def _drain(prepared: Prepared, context: LocalContext) -> Summary:
         receipts = keeping(context, resumes=prepared.action.resumes)
     with receipts as kept:
         summary = in_passes(kept, prepared.engine)
-        if not (
-            prepared.action.open_transactions
-            and summary.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS)
-        ):
-            return summary
-        # Transactions that were open at the preview may have ended since.
-        terms, partitions = kept.plan.terms, kept.plan.account.partitions
-        ends = {number: part.end for number, part in partitions.items()}
-        # An error does not matter here, because everything is committed.
-        with suppress(DrainerError):
-            logs = kept.cluster.log_bounds(terms.topic, ends, terms.isolation)
-            open_ = open_transactions(terms.topic, logs, ends)
-            summary = replace(summary, open_transactions=open_)
+        is_done = summary.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS)
+        if is_done and prepared.action.open_transactions:
+            # Transactions that were open at the preview may have ended since.
+            terms, partitions = kept.plan.terms, kept.plan.account.partitions
+            ends = {number: part.end for number, part in partitions.items()}
+            # An error does not matter here, because everything is committed.
+            with suppress(DrainerError):
+                logs = kept.cluster.log_bounds(terms.topic, ends, terms.isolation)
+                open_ = open_transactions(terms.topic, logs, ends)
+                summary = replace(summary, open_transactions=open_)
         return summary
 
 
@@ -301,12 +291,10 @@ def _taken_over(
 
 def _recheck(cluster: Cluster, prepared: Prepared) -> None:
     # The person may have taken an hour to confirm.
-    plan = prepared.plan
+    plan, shown = prepared.plan, (None, *prepared.action.warnings)
     if plan.terms.commits:
         check_inactive(cluster, plan.terms.group, plan.terms.topic)
-    elif (readers := live_readers(cluster, plan.terms.group)) not in (
-        *(None, *prepared.action.warnings),
-    ):
+    elif (readers := live_readers(cluster, plan.terms.group)) not in shown:
         raise PlanRefused(readers or "", hint="Start again to get a new preview.")
     found = committed_offsets(cluster, plan)
     for number, part in plan.account.partitions.items():

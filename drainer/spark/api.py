@@ -151,15 +151,9 @@ def drain(
     session = Session.of(spark)
     place = parse_place(str(plan))
     connection = client_settings(client)
+    loaded = handler_of(handler, payloads, connection.extras)
     request = Request(
-        topic,
-        group,
-        handler_of(handler, payloads, connection.extras),
-        tuple(partitions),
-        from_,
-        until,
-        order,
-        place,
+        *(topic, group, loaded, tuple(partitions), from_, until, order, place),
         client_config=config_file(client),
         failures=failures or NEW_DRAIN,
         commits=commit,
