@@ -380,6 +380,12 @@ class Dispatcher:
         """The number of lanes that this run leaves parked, and the first of them by name."""
         return ParkedLanes(self.lanes.parked, tuple(self._named))
 
+    @property
+    def shut(self) -> list[ParkedLane]:
+        """The partitions that this run parks behind a barrier or a message that split rejects."""
+        partitions = {all_of(Stream(each).partition) for each in self._shut}
+        return [each for each in self._named if each.key in partitions]
+
     def park(self, sub: SubMessage, error: str = "") -> None:
         """Leave a started sub-message pending in this run, and everything behind it in its lanes.
 

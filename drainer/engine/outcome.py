@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from drainer.core.dispatch import Dispatcher
 from drainer.engine.ports import DrainContext
@@ -26,6 +26,7 @@ from drainer.errors import (
 )
 from drainer.handler import Fatal
 from drainer.message import SubMessage, Unsplit
+from drainer.model.account import ParkedLane
 from drainer.model.listed import counted
 from drainer.model.progress import Counts
 from drainer.policy.failures import NOTHING_SUCCEEDED
@@ -182,17 +183,24 @@ def left_over(dispatcher: Dispatcher, late: int) -> DrainerError | None:
     # The next pass reads what is deferred.
     read = dispatcher.delivered or dispatcher.deferred > 0
     if lanes.parked:
-        return lanes_parked(lanes.parked, read=read, behind_letters=bool(dispatcher.parked))
+        behind_letters = bool(dispatcher.parked)
+        return lanes_parked(lanes.parked, dispatcher.shut, read=read, behind_letters=behind_letters)
     return None if read else too_many_ignored(dispatcher.left_pending)
 
 
-def lanes_parked(lanes: int, *, read: bool, behind_letters: bool) -> Halted:
+def lanes_parked(
+    lanes: int, shut: Sequence[ParkedLane] = (), *, read: bool, behind_letters: bool
+) -> Halted:
     """Return the cause of the end of a drain with parked lanes.
 
-    ``read`` tells whether everything was read. ``behind_letters`` tells whether there are lanes
-    that were parked behind a dead letter.
+    ``shut`` are those that are whole partitions. ``read`` tells whether everything was read.
+    ``behind_letters`` tells whether there are lanes that were parked behind a dead letter.
     """
     more, hint = "everything else is done", "Fix the cause, then resume."
+    if shut:
+        first = shut[0]
+        more = f"nothing of {first.key} after {first.place} is handled, as it is stopped there"
+        hint += " To go past messages that split rejects, add --tune on-split-failure=dead-letter."
     if not read:
         more = "too much is pending behind them to read more of the backlog"
     if behind_letters:

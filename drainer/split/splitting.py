@@ -37,7 +37,7 @@ NOT_OF_HANDLERS = (
     "<",
 )
 # A hint ends with this if a resume can go past the message that ``split`` rejects.
-PAST = ", or resume with --tune on-split-failure=dead-letter, skip or park to go past it"
+PAST = ", or resume with --tune on-split-failure=dead-letter or skip to go past it"
 SplitFunction = Callable[[Message], Iterable[SubMessage]]
 # Waits for a number of seconds because something does not answer, and shows the reason. It returns
 # whether to try again after that.

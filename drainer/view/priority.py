@@ -32,7 +32,7 @@ def fields_before(account: Account) -> Iterator[Field]:
 def fields_now(progress: ProgressStatus) -> Iterator[Field]:
     """Yield the progress of each class, and the time at which everything will be drained."""
     for number, each in enumerate(progress.classes):
-        yield _field(number, each.where, _words(each), WHERE_SHOWN_LIVE)
+        yield _field(number, each.where, _words(each, progress.complete), WHERE_SHOWN_LIVE)
     if progress.classes and progress.eta_s is not None:
         yield Field("all", _time_in(progress.eta_s))
 
@@ -46,8 +46,7 @@ def fields_after(progress: ProgressStatus, *, whole: bool) -> Iterator[Field]:
         done = f"{figures.count(each.sub_messages.finished)} done"
         done += "" if each.ended is None else f" by {clock(each.ended)}"
         if each.deferred:
-            came = "came with" if whole else "wait for"
-            done += f"; {figures.count(each.deferred)} {came} the rest, queued behind it"
+            done += f"{_deferred(each, whole)}, queued behind it"
         if each.cut:
             done += "; stopped before all of it was searched"
         yield _field(number, each.where, done)
@@ -90,7 +89,11 @@ def _field(number: int, where: str, words: str, most: int = WHERE_SHOWN) -> Fiel
     return Field("then" if number else "first", shorten(where, most), words)
 
 
-def _words(each: ClassStatus) -> str:
+def _deferred(each: ClassStatus, whole: bool) -> str:
+    return f"; {figures.count(each.deferred)} {'came with' if whole else 'wait for'} the rest"
+
+
+def _words(each: ClassStatus, whole: bool) -> str:
     """Return the progress of a class, and when it was or will be done."""
     done = figures.count(each.sub_messages.finished)
     if each.left is not None:
@@ -100,7 +103,7 @@ def _words(each: ClassStatus) -> str:
         done += f" by {clock(each.ended)}"
     elif each.eta_s is not None:
         done = f"{_time_in(each.eta_s)}, {done}"
-    return done + (f"; {figures.count(each.deferred)} wait for the rest" if each.deferred else "")
+    return done + (_deferred(each, whole) if each.deferred else "")
 
 
 def _time_in(seconds: float) -> str:

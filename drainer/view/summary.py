@@ -303,10 +303,12 @@ def _headline(summary: Summary) -> Line:
         case "class-done" | "class-waits":
             finished = priority.finished(summary.last.progress)
             done = f": {figures.counted(finished, 'sub-message')}{_to_go(summary)} for a resume"
-            part, tone, mark = ("", Tone.GOOD, OK)
+            text, tone, mark = "Drained the selected sub-messages", Tone.GOOD, OK
             if summary.cause is not None:
-                part, tone, mark = ("part of ", Tone.WARN, WARN)
-            return Line(f"Drained {part}the selected sub-messages", tone, mark, done)
+                text, tone, mark = "Drained part of the selected sub-messages", Tone.WARN, WARN
+            elif not finished:
+                text, tone, mark = "No sub-message is selected", Tone.WARN, WARN
+            return Line(text, tone, mark, done)
         case "interrupted":
             how = "Stopped on request" if isinstance(summary.cause, Signalled) else "Interrupted"
             left = _to_go(summary, "message", summary.last.progress.eta_s)
@@ -348,7 +350,7 @@ def resume_field(
 def resume_by_plan(plan: OffsetPlan, path: Path | str, options: Sequence[str] = ()) -> Field:
     """Show the command of a resume as the plan has it, with more options."""
     resuming = plan.account.resuming
-    why = "the plan has no values of options that could be secret, run code or connect elsewhere"
+    why = "drainer repeats no option that may be secret, run code or connect elsewhere"
     return resume_field(resuming.command(path, options), resuming, why)
 
 

@@ -47,6 +47,7 @@ def ending(
 
 def _margin(margin: timedelta, deadline: datetime, now: datetime) -> str:
     side = "after" if margin < timedelta() else "before"
+    deadline += _HALF_A_MINUTE  # It is rounded as the end is.
     at = clock_time(deadline, deadline if abs(margin) < _DAY else now)
     return f"{figures.duration(abs(margin).total_seconds())} {side} {at}"
 

@@ -36,7 +36,7 @@ def test_a_drain_halts_by_default_and_names_the_option_that_goes_on(
     halted = command.drain(topic, "-o", "json", code=5)
     assert f"split failed at {topic.name}/0/{AT}: ValueError: malformed" in halted.error
     assert "recorder.py:" in halted.error
-    assert "--tune on-split-failure=dead-letter, skip or park" in halted.hint
+    assert "--tune on-split-failure=dead-letter or skip to go past it" in halted.hint
     accounts(halted.answer["messages"], dead=0, failed=0, skipped=0)
     assert (AT, 0) not in done(command)
     skipped = command.resume(topic, "--tune", "on-split-failure=skip", "-o", "json", code=6)
@@ -86,6 +86,9 @@ def test_parking_stops_the_partition_there_and_a_resume_splits_again(
     (lane,) = parked.answer["parked_first"]
     assert (lane["key"], lane["place"]) == ("partition 0", f"{topic.name}/0/{AT}[0]")
     assert "split failed, so its lanes are unknown" in lane["error"]
+    stopped = f"nothing of partition 0 after {topic.name}/0/{AT}[0] is handled"
+    assert stopped in parked.error
+    assert "add --tune on-split-failure=dead-letter" in parked.hint
     assert command.committed(topic) == {0: AT}
     accounts(command.resume(topic, "-o", "json", code=5).answer["messages"], read=10, done=AT)
     assert done(command) == WITHOUT[:AT], "parked again"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -21,9 +22,10 @@ from drainer.model.account import Event, EventKind, ParkedLane, ParkedLanes
 from drainer.model.deadline import DeadlineStatus
 from drainer.model.merging import merge
 from drainer.model.priority import ClassStatus
-from drainer.model.status import FailureStatus, PartitionResult
+from drainer.model.status import CLASS_DONE, FailureStatus, PartitionResult
 from drainer.model.terms import PayloadSettings
 from drainer.text.mask import VARIABLE, mask_text
+from drainer.view.page import Tone
 from drainer.view.summary import summary_page
 
 from .facts import fields, row, shown, tables
@@ -98,13 +100,22 @@ def test_what_is_left_of_a_class_is_paired_with_its_own_time() -> None:
     assert fields(page)["messages"] == "counted when the rest is drained"
 
 
+def test_a_class_without_a_sub_message_is_no_success() -> None:
+    nothing = ClassStatus("customer == 999", counts(), ended=ENDED.isoformat())
+    progress = replace(a_summary().last.progress, classes=(nothing,))
+    last = replace(a_summary().last, progress=progress)
+    page = summary_page(replace(a_summary(), last=last, status=CLASS_DONE))
+    assert (page.headline.text, page.headline.tone) == ("No sub-message is selected", Tone.WARN)
+
+
 @pytest.mark.parametrize(("margin_s", "words"), [(47.0, "before"), (-47.0, "after")])
 def test_a_deadline_was_met_or_missed(margin_s: float, words: str) -> None:
     at = ENDED - timedelta(seconds=margin_s)
     history = (Event(at.isoformat(), EventKind.ENDED, "ana@db1"),)
     page = summary_page(a_summary(deadline=DeadlineStatus(ENDED, 50.0, 50.0), history=history))
     [run] = page.details
-    ends, deadline = (f"{each.astimezone():%H:%M}" for each in (at, ENDED))
+    rounded = ENDED + timedelta(seconds=30)  # As the end of a drain that goes on is.
+    ends, deadline = (f"{each.astimezone():%H:%M}" for each in (at, rounded))
     assert run.text.startswith(f"  this run: 1h 02m, done at {ends}, 47s {words} {deadline}; ")
 
 
