@@ -13,7 +13,7 @@ from drainer.model.option import PREFIX, Option
 
 Declared: TypeAlias = Mapping[str, Option]  # The keys are the names of click's parameters.
 
-# Variables that are not those of an option which ``declare`` knows.
+# Variables that drainer reads, but that give no option of a command its value.
 _OTHERS = {
     f"{PREFIX}_{name}"
     for name in ("MASK_KEYS", "PROFILE", "READ_ONLY", "REQUIRE_REASON", "SANDBOX", "STATUS")

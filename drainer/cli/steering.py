@@ -366,7 +366,7 @@ def _row(found: FoundDrain, now: datetime) -> tuple[str | Cell, ...]:
 
 
 def _obstacle(found: FoundDrain) -> Field | None:
-    """Name the trouble of a drain, or what holds its watermark back; None if nothing does."""
+    """Name the trouble of a drain, or what holds its watermark back; None if there is neither."""
     if (status := found.status) is None:
         return None
     words = [f"watermark {held_back_words(each)}" for each in status.limits.held_back[:1]]

@@ -92,7 +92,7 @@ def left_in(folder: Path) -> Iterator[FoundDrain]:
 
 
 def left(paths: Iterable[Path]) -> Iterator[FoundDrain]:
-    """Find those of these plans whose drains are not done and no longer run.
+    """Find the plans at these paths whose drains are not done and no longer run.
 
     Only the plans are read, neither journals nor the state of tasks, so a drain may have done a
     little more. Plans that another user could have written are skipped, and so are other files.

@@ -81,7 +81,7 @@ class KeyBloom:
 
 
 class LaneLengths:
-    """Counts of the sub-messages by lane, for the longest lanes of any number of them.
+    """Counts sub-messages by lane, and remembers the longest lanes, however many lanes there are.
 
     Lanes are forgotten that are short when there are too many to count (after Manku and Motwani,
     "Approximate Frequency Counts over Data Streams", 2002).

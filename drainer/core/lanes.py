@@ -1,4 +1,4 @@
-"""Lanes: one queue per sub-key, of which one sub-message runs at a time, and which one is next.
+"""Lanes: a queue for each sub-key, of which one sub-message runs at a time, and which is next.
 
 With C calls at once, total work W and the longest lane L, nothing beats max(W/C, L). Only a lane
 that is critical must run at once for that: one with more than about half of (all waiting work) / C.
@@ -39,8 +39,8 @@ CRITICAL_SHARE_UNREAD = 0.5
 CRITICAL_SHARE_READ = 0.8
 # With smaller blocks, the oldest first is more exact, and more often a new block begins.
 BLOCK = 64
-# Blocks may keep entries of sub-messages that went first. They are cleared once there are twice as
-# many blocks as after the last time, and more than this.
+# Blocks keep entries of lanes that were started before their turn. Such entries are cleared once
+# there are more blocks than this, and twice as many as after the last clearing.
 BLOCKS_MIN = 64
 
 # Most lanes only ever have one sub-message. It stands for its lane by itself until a second one
@@ -48,7 +48,7 @@ BLOCKS_MIN = 64
 ALONE_READY = "alone, ready"
 ALONE_RUNNING = "alone, running"
 
-UNRANKED = 0  # The rank of a lane that no bucket has.
+UNRANKED = 0  # The rank of a lane that is in no bucket.
 SHORTEST = 2  # A single sub-message is never critical: either all are as short, or longer go first.
 NOT_HELD = -1
 GONE = -1  # The ``lanes_ahead`` of a sub-message that has left the line, or can't become ready.
@@ -140,7 +140,7 @@ class Lanes:
         self._parked_before = parked
         self._lanes: dict[Hashable, Lane | SubMessage] = {}
         self._blocks: defaultdict[int, deque[Entry]] = defaultdict(deque)
-        self._current = self._newest = 0  # Numbers of blocks: the first one, and the last.
+        self._current = self._newest = 0  # Numbers of blocks.
         self._old: deque[Entry] = deque()  # Lanes whose heads are older than the current block.
         self._line = self._blocks[0]  # The current block, or what is older.
         self._room = BLOCK

@@ -256,7 +256,7 @@ class MetricsSampler(ABC):
                 self._p50_at_start_s = latency.p50_s
 
     def _lane_latency_s(self, latency: Latency) -> float:
-        """Return the latency in the longest lane, by how fast it has become shorter.
+        """Return the latency of calls in the longest lane, from how fast this lane becomes shorter.
 
         It is that of all calls if the difference may be chance, or if it is not known: while
         something is read, the lane may grow, and a lane that was mostly idle shows nothing.

@@ -111,9 +111,9 @@ _NOTEBOOK_LINES = 41
 class LiveView:
     """A context manager that shows a frame, which each ``update`` redraws.
 
-    The last frame stays on the screen. ``update`` is called in the thread of the drain, so it must
-    never wait: while Ctrl-S stops the terminal, the view leaves out frames. What handlers print
-    meanwhile appears above the frame with the next update.
+    The last frame stays on the screen. While Ctrl-S stops the terminal, the view leaves out frames.
+    What handlers print appears above the frame with the next update. A terminal that nobody reads
+    may stop ``update``, so a drain calls it in another thread (``view/background.py``).
     """
 
     def __init__(self, terminal: Terminal, keys: ControlKeys | None = None) -> None:
@@ -158,8 +158,8 @@ class LiveView:
     def _frame(self, status: Status, below: str = "") -> Segments:
         """Return the frame as segments, with ``below`` as its last line.
 
-        Rich measures and wraps its own kind of texts, which would take too long in the thread of
-        the drain. It prints segments as they are.
+        Rich measures and wraps its own kind of texts, and the drain would have to wait for that.
+        It prints segments as they are.
         """
         width, height = self._terminal.console.size
         return drawn(frame(status, width, height, below), min(width, _WIDEST))
