@@ -166,6 +166,8 @@ def test_a_driver_without_a_lock_makes_no_task_sure(
         (lambda state: state.begin_epoch(2, QUICK), "another driver"),
         (lambda state: state.begin(SECOND, {0: 0}), "another attempt"),
         (lambda state: state.remove(), "state is gone"),
+        # As between the first and the last object that remove() deletes.
+        (lambda state: state.remove_dispatch(FIRST.epoch, FIRST.dispatch), "state is gone"),
     ],
 )
 def test_a_task_that_is_overtaken_notices_it(

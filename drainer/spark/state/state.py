@@ -227,9 +227,7 @@ class State:
         """Raise LockLost if a newer driver has taken over, or the state was removed."""
         newest = self.epoch()
         if newest is None:
-            raise LockLost(
-                "the drain's state is gone: the drain is over, or runs elsewhere", hint=_NOTHING
-            )
+            raise LockLost(_GONE, hint=_NOTHING)
         if newest > epoch:
             raise LockLost(
                 f"another driver took over the drain (epoch {newest}; this task has epoch {epoch})",
@@ -295,9 +293,12 @@ class State:
         """Raise LockLost if a newer driver or attempt has taken over, or if nothing is left to do
         because the dispatch was removed."""
         self.ensure_epoch(attempt.epoch)
-        newest = max(self.attempts(attempt.share), default=None)
-        if newest != attempt or not self._has(f"{attempt.name}/{BEGUN}"):
+        newest = max(self.attempts(attempt.share), default=attempt)
+        if newest > attempt:
             raise LockLost(f"another attempt took over; this is {attempt}", hint=_NOTHING)
+        # Objects are removed one by one: that of the epoch may be the last.
+        if not self._has(f"{attempt.name}/{BEGUN}"):
+            raise LockLost(_GONE, hint=_NOTHING)
 
     def report(self, share: Share) -> TaskReport:
         """Return everything that was reported of one share, as one record.
@@ -513,6 +514,7 @@ class State:
 
 
 _NOTHING = "Do nothing here."
+_GONE = "the drain's state is gone: the drain is over, or runs elsewhere"
 
 
 def take_over(
