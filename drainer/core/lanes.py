@@ -51,6 +51,8 @@ ALONE_RUNNING = "alone, running"
 UNRANKED = 0  # The rank of a lane that is in no bucket.
 SHORTEST = 2  # A single sub-message is never critical: either all are as short, or longer go first.
 NOT_HELD = -1
+# The least number that waits in a lane of a bucket.
+LEAST = (*range(4), *(quarter << octave for octave in range(60) for quarter in range(4, 8)))
 GONE = -1  # The ``lanes_ahead`` of a sub-message that has left the line, or can't become ready.
 
 
@@ -154,14 +156,13 @@ class Lanes:
         self._longest = SHORTEST  # At least this many waited in the lanes of the highest bucket.
         self._critical_below = 0.0  # If less work waits, lanes of the highest bucket are critical.
         self._weigh()
-        # How many wait behind others, in lanes that are not held up. They and those that are ready
-        # are all waiting work.
-        self._behind = 0
+        # All waiting work: sub-messages that are ready, or wait behind others in lanes that are not
+        # held up. The latter are counted apart too.
+        self._waiting = self._behind = 0
         # Sub-messages that are ready and go before all lanes: barriers, those that are tried again,
         # and some with several sub-keys.
         self._urgent: deque[SubMessage] = deque()
         self._hot: dict[Lane, None] = {}
-        self.ready = 0
         self.running = 0  # Sub-messages in the handler.
         # Sub-messages that were started and are not finished, but that no worker has now.
         self.delayed = 0
@@ -171,6 +172,11 @@ class Lanes:
     def __len__(self) -> int:
         """Return the number of lanes that have something waiting or running."""
         return len(self._lanes) - self._empty
+
+    @property
+    def ready(self) -> int:
+        """The number of sub-messages that may start now."""
+        return self._waiting - self._behind
 
     @property
     def keys(self) -> Iterable[Hashable]:
@@ -199,7 +205,6 @@ class Lanes:
             sub.lane = ALONE_READY
             sub.lane_key = key
             self._blocks[self._newest].append(sub)
-            self.ready += 1
             self._note_delivered()
             return
         if isinstance(lane, SubMessage):
@@ -246,12 +251,8 @@ class Lanes:
                 self.push(sub, key)
                 number = self._newest  # The call may have begun a block.
                 line = self._blocks[number]
-        self.ready += started
-        if behind:
-            self._behind += behind
-        room = self._room = self._room - started - behind
-        if room <= 0:
-            self._begin_block()
+        self._behind += behind
+        self._note_delivered(started + behind)
 
     def push_to_all(self, sub: SubMessage, keys: Iterable[Hashable]) -> None:
         """Give a sub-message a place in several lanes. It runs when it heads all of them."""
@@ -273,18 +274,18 @@ class Lanes:
             self._append(lane, slot)
             if lane.parked:
                 entry.lanes_ahead = GONE
+        if entry.lanes_ahead < 0:
+            return
         self._blocks[self._newest].append(entry)
-        if entry.lanes_ahead > 0:
+        if entry.lanes_ahead:
             self._behind += 1
-        elif not entry.lanes_ahead:
-            self.ready += 1
         self._note_delivered()
 
     def push_alone(self, sub: SubMessage) -> None:
         """Make a sub-message ready that stands in no lane: a barrier whose turn has come."""
         sub.lane = None
         self._urgent.append(sub)
-        self.ready += 1
+        self._waiting += 1
 
     def start_alone(self, sub: SubMessage) -> None:
         """Start a sub-message that stands in no lane and goes to no worker."""
@@ -296,22 +297,25 @@ class Lanes:
 
         It is that of the longest critical lane, or else the oldest that is ready.
         """
-        if self._urgent:
-            self.ready -= 1
+        sub = self._next()
+        if sub is not None:
             self.running += 1
+        return sub
+
+    def _next(self) -> SubMessage | None:
+        # As take(), but the caller counts what runs.
+        if self._urgent:
+            self._waiting -= 1
             return self._urgent.popleft()
-        if self.ready + self._behind < self._critical_below:
-            critical = self._start_critical()
-            if critical is not None:
-                return critical
+        if self._waiting < self._critical_below and (critical := self._start_critical()):
+            return critical
         line = self._line
         while line or (line := self._next_block()):
             entry: Any = line.popleft()
             lane = entry.lane
             if lane is ALONE_READY:
                 entry.lane = ALONE_RUNNING
-                self.ready -= 1
-                self.running += 1
+                self._waiting -= 1
                 alone: SubMessage = entry
                 return alone
             if type(entry) is Lane:
@@ -323,8 +327,7 @@ class Lanes:
                     entry.passed = True
                     continue
                 entry.lanes_ahead = GONE
-                self.ready -= 1
-                self.running += 1
+                self._waiting -= 1
                 several: SubMessage = entry.sub
                 return several
             elif type(lane) is Lane and lane.ready and lane.head is entry:
@@ -332,8 +335,6 @@ class Lanes:
             else:
                 continue
             lane.ready = False
-            self.ready -= 1
-            self.running += 1
             return self._start(lane)
         return None
 
@@ -358,25 +359,23 @@ class Lanes:
         lane = sub.lane
         if lane is ALONE_RUNNING:
             del self._lanes[sub.lane_key]
-            self.running -= 1
         elif type(lane) is Lane:
-            head = lane.head
-            if head is None:
-                self._remove(lane)
-            elif (
+            if (
                 lane.waiting >= self._longest
-                and lane.waiting * self._weight > self.ready + self._behind
+                and lane.waiting * self._weight > self._waiting
                 and not self._urgent
-                and type(head) is not Slot
+                and type(lane.head) is not Slot
             ):
                 self._behind -= 1
                 return self._start(lane)
-            else:
-                self._advance(lane)
-            self.running -= 1
+            self._advance(lane)
         else:
             self.finish(sub)
-        return self.take()
+            return self.take()
+        following = self._next()
+        if following is None:
+            self.running -= 1
+        return following
 
     @property
     def urgent(self) -> SubMessage | None:
@@ -426,6 +425,7 @@ class Lanes:
         if lane.waiting >= lane.limit:
             self._grown(lane)
         self._behind += len(followers)
+        self._waiting += len(followers)
         self.running -= len(followers)
 
     def delay(self, sub: SubMessage) -> None:
@@ -437,6 +437,7 @@ class Lanes:
         for lane in _lanes_of(sub):
             lane.held = lane.waiting
             self._behind -= lane.waiting
+            self._waiting -= lane.waiting
 
     def resume(self, sub: SubMessage) -> None:
         """Note that a delayed sub-message is in the handler again, or is about to finish."""
@@ -447,12 +448,13 @@ class Lanes:
         """Make a delayed sub-message ready for its next attempt, before all others."""
         self._hold_no_more(sub)
         self._urgent.append(sub)
-        self.ready += 1
+        self._waiting += 1
 
     def _hold_no_more(self, sub: SubMessage) -> None:
         self.delayed -= 1
         for lane in _lanes_of(sub):
             self._behind += lane.held
+            self._waiting += lane.held
             lane.held = NOT_HELD
 
     def park(self, sub: SubMessage) -> tuple[Hashable, ...]:
@@ -515,8 +517,9 @@ class Lanes:
                     found[key] = 0
         return max(found.items(), key=lambda each: each[1], default=None)
 
-    def _note_delivered(self) -> None:
-        self._room -= 1
+    def _note_delivered(self, subs: int = 1) -> None:
+        self._waiting += subs
+        self._room -= subs
         if self._room <= 0:
             self._begin_block()
 
@@ -545,10 +548,12 @@ class Lanes:
             behind, node.next = node.next, None
             if type(node) is not Slot:
                 self._behind -= 1
+                self._waiting -= 1
                 node.lane = None
                 self._leave(node)
             elif node.entry.lanes_ahead > 0:
                 self._behind -= 1
+                self._waiting -= 1
                 node.entry.lanes_ahead = GONE
             node = behind
         return lane
@@ -599,10 +604,11 @@ class Lanes:
     def _rank(self, lane: Lane, waiting: int) -> None:
         # Put a lane that no bucket has into the bucket of so many that wait.
         if waiting < SHORTEST:
-            lane.limit = SHORTEST
             return
-        rank = lane.rank = _rank_of(waiting)
-        lane.limit = _least_in(rank + 1)
+        # Each number below 8 has a bucket of its own. After that, each octave has four.
+        shift = max(0, waiting.bit_length() - 3)
+        rank = lane.rank = (shift << 2) + (waiting >> shift)
+        lane.limit = LEAST[rank + 1]
         while rank >= len(self._buckets):
             self._buckets.append({})
         self._buckets[rank][lane] = None
@@ -615,6 +621,7 @@ class Lanes:
         bucket = self._buckets[rank]
         del bucket[lane]
         lane.rank = UNRANKED
+        lane.limit = SHORTEST
         if not bucket:
             self._filled ^= 1 << rank
             if rank == self._top:
@@ -625,12 +632,12 @@ class Lanes:
         # One worker takes as long in any order.
         self._weight = self.workers / self.critical_share if self.workers > 1 else 0.5
         self._top = rank = max(UNRANKED, self._filled.bit_length() - 1)
-        self._longest = max(SHORTEST, _least_in(rank))
-        self._critical_below = (_least_in(rank + 1) - 1) * self._weight
+        self._longest = max(SHORTEST, LEAST[rank])
+        self._critical_below = (LEAST[rank + 1] - 1) * self._weight
 
     def _start_critical(self) -> SubMessage | None:
         # Start the longest lane if it is critical.
-        while self._filled and self.ready + self._behind < self._critical_below:
+        while self._filled and self._waiting < self._critical_below:
             longest = self._longest
             lane = next(iter(self._buckets[self._top]))
             self._unrank(lane)
@@ -638,8 +645,6 @@ class Lanes:
                 if lane.waiting >= longest:
                     lane.early = True
                     lane.ready = False
-                    self.ready -= 1
-                    self.running += 1
                     return self._start(lane)
                 self._rank(lane, lane.waiting)
         return None
@@ -686,6 +691,7 @@ class Lanes:
         else:
             sub.next = None
         lane.waiting -= 1
+        self._waiting -= 1
         started: SubMessage = sub
         return started
 
@@ -698,20 +704,15 @@ class Lanes:
             self._pass_slot(lane, head)
             if not entry.lanes_ahead:
                 self._behind -= 1
-                self.ready += 1
-                most = max(1, (self.ready + self._behind) / self._weight)
+                most = max(1, self._waiting / self._weight)
                 if entry.passed or any(each.waiting >= most for each in entry.lanes):
                     self._urgent.append(entry.sub)
                     entry.lanes_ahead = GONE
         else:
             lane.ready = True
-            self.ready += 1
             self._behind -= 1
-            if lane.rank == UNRANKED:
-                if lane.waiting >= SHORTEST:
-                    self._rank(lane, lane.waiting)
-                else:
-                    lane.limit = SHORTEST
+            if lane.rank == UNRANKED and lane.waiting >= SHORTEST:
+                self._rank(lane, lane.waiting)
             if not lane.early:
                 number = head.lane_key
                 if number < self._current:
@@ -770,15 +771,3 @@ def _is_live(entry: Entry) -> bool:
         return entry.ready
     lane: Any = entry.lane
     return lane is ALONE_READY or (type(lane) is Lane and lane.ready and lane.head is entry)
-
-
-def _rank_of(waiting: int) -> int:
-    """Return the bucket of a lane: one for each number below 8, then four for each octave."""
-    shift = max(0, waiting.bit_length() - 3)
-    return (shift << 2) + (waiting >> shift)
-
-
-def _least_in(rank: int) -> int:
-    """Return the least number that waits in a lane of a bucket."""
-    shift = max(0, (rank >> 2) - 1)
-    return (rank - (shift << 2)) << shift
