@@ -18,10 +18,11 @@ Two structures find the next lane in O(1), amortised:
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from heapq import nlargest
+from math import ceil
 from typing import Any, ClassVar, cast
 
 from drainer.message import Message, SubMessage
@@ -147,14 +148,15 @@ class Lanes:
         self._line = self._blocks[0]  # The current block, or what is older.
         self._room = BLOCK
         self._blocks_most = BLOCKS_MIN
-        self._buckets: list[dict[Lane, None]] = []
+        # A dict would look for its first entry among all that were removed before.
+        self._buckets: list[OrderedDict[Lane, None]] = []
         self._filled = 0  # Bit r is set when bucket r has a lane.
         self.workers, self.critical_share = 1, CRITICAL_SHARE_UNREAD
         # A lane is critical if what waits in it, times this, is more than all waiting work.
         self._weight = 0.0
         self._top = UNRANKED  # The highest bucket that has a lane.
         self._longest = SHORTEST  # At least this many waited in the lanes of the highest bucket.
-        self._critical_below = 0.0  # If less work waits, lanes of the highest bucket are critical.
+        self._critical_below = 0  # If less work waits, lanes of the highest bucket are critical.
         self._weigh()
         # All waiting work: sub-messages that are ready, or wait behind others in lanes that are not
         # held up. The latter are counted apart too.
@@ -596,8 +598,8 @@ class Lanes:
             self._hot[lane] = None
         if lane.rank != UNRANKED:
             self._unrank(lane)
-        # This bucket is too high, so that a lane that grows is moved seldom.
-        self._rank(lane, 2 * lane.waiting - 1)
+        # This bucket is up to two octaves too high, so that a lane that grows is moved seldom.
+        self._rank(lane, 4 * lane.waiting - 1)
         if lane.waiting < HOT_WAITING < lane.limit:
             lane.limit = HOT_WAITING
 
@@ -610,7 +612,7 @@ class Lanes:
         rank = lane.rank = (shift << 2) + (waiting >> shift)
         lane.limit = LEAST[rank + 1]
         while rank >= len(self._buckets):
-            self._buckets.append({})
+            self._buckets.append(OrderedDict())
         self._buckets[rank][lane] = None
         self._filled |= 1 << rank
         if rank > self._top:
@@ -633,7 +635,7 @@ class Lanes:
         self._weight = self.workers / self.critical_share if self.workers > 1 else 0.5
         self._top = rank = max(UNRANKED, self._filled.bit_length() - 1)
         self._longest = max(SHORTEST, LEAST[rank])
-        self._critical_below = (LEAST[rank + 1] - 1) * self._weight
+        self._critical_below = ceil((LEAST[rank + 1] - 1) * self._weight)
 
     def _start_critical(self) -> SubMessage | None:
         # Start the longest lane if it is critical.
