@@ -25,11 +25,14 @@ class LongestFirst(Lanes):
         self._rank_of: dict[Hashable, int] = {}  # Of the lanes that are ready.
         self._highest = 0  # No bucket above this has a lane.
 
+    @property
+    def ready(self) -> int:
+        return len(self._rank_of)
+
     def push(self, sub: SubMessage, key: Hashable) -> None:
         queue = self._queues.setdefault(key, deque())
         queue.append(sub)
         if key not in self._busy:
-            self.ready += len(queue) == 1
             self._file(key)
 
     def push_each(self, subs: Sequence[SubMessage]) -> None:
@@ -43,7 +46,6 @@ class LongestFirst(Lanes):
                 key = bucket.popleft()
                 if self._rank_of.get(key) == rank:
                     del self._rank_of[key]
-                    self.ready -= 1
                     self.running += 1
                     self._busy.add(key)
                     return self._queues[key].popleft()
@@ -55,7 +57,6 @@ class LongestFirst(Lanes):
         self.running -= 1
         self._busy.remove(sub.key)
         if self._queues[sub.key]:
-            self.ready += 1
             self._file(sub.key)
         else:
             del self._queues[sub.key]
