@@ -22,8 +22,8 @@ def interrupted(command: Command) -> Topic:
     """A topic whose drain from offset 10 on was killed when all was done but number 50."""
     topic = command.topic(distinct(COUNT))
     command.cluster.alter_committed(command.group(topic), topic.name, {0: BEGAN})
-    options = {"gate": command.gate, "gated": str(BLOCKED_AT)}
-    running = command.begin(topic, "--from", "committed", "-c", "7", **options)
+    where = ("--from", "committed", "-c", "7")
+    running = command.begin(topic, *where, gate=command.gate, gated=str(BLOCKED_AT))
     command.wait_for(running, "done", COUNT - BEGAN - 1)
     eventually(lambda: command.committed(topic) == {0: BLOCKED_AT}, "it has committed", 30)
     plan = command.plan(topic)

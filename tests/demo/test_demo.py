@@ -86,7 +86,8 @@ def test_the_demo_is_stopped_killed_and_verified_and_leaves_what_to_try(
     lines = seen[at[-1] :].replace(" \\\n", " ").splitlines()[1:]
     typed = [shlex.split(line, comments=True) for line in lines]
     variable, *commands, down = filter(None, typed)
-    env |= [variable[1].split("=")]
+    name, _, value = variable[1].partition("=")
+    env |= {name: value}
     (url,) = {word for words in commands for word in words if word.startswith(URL)}
     port = int(url.removeprefix(URL).partition("/")[0])
     for words in commands:

@@ -126,9 +126,9 @@ def test_without_a_committed_offset_the_start_is_never_guessed(
         freeze(cluster, topic_name, f"{group}-v3")
     with pytest.raises(UsageError, match="2 partitions"):
         freeze(cluster, topic_name, group, [0, 1], Bound(offset=1))
-    with pytest.raises(UsageError, match="2 partitions") as raised:
+    with pytest.raises(UsageError, match="2 partitions") as refused:
         freeze(cluster, topic_name, group, [0, 1], EARLIEST, Bound(offset=1))
-    assert "--until +1 for that many offsets of each" in (raised.value.hint or "")
+    assert "--until +1 for that many offsets of each" in (refused.value.hint or "")
     with pytest.raises(UsageError, match="needs a group"):
         freeze(cluster, topic_name, None)
 

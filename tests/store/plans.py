@@ -71,7 +71,8 @@ PLAN = a_plan(
     options={"topic": "wide"},
     payloads=PayloadSettings(
         *("documents", ("payload.id", "payload.owner"), "payload.kind == 'drop'"),
-        *(Unkeyed.ONE_LANE, "avro", "raw", "http://registry:8081"),
+        Unkeyed.ONE_LANE,
+        *("avro", "raw", "http://registry:8081"),
         TimeRange(1_795_197_600_000, 1_795_201_200_000),
     ),
     unhandled=Unhandled({"payload.kind == 'set_email'": 2}),

@@ -58,6 +58,6 @@ def test_what_comes_is_drawn_soon() -> None:
     stuck = Stuck()
     stuck.reads.set()
     view: Any = stuck
-    with InBackground(view, str) as shown:
+    with InBackground(view, print) as shown:
         shown.update(a_status(topic="one"))
         eventually(lambda: stuck.drawn == ["one"], "it is drawn", 30)

@@ -41,8 +41,8 @@ def test_trouble_and_stopping_are_reported_at_once_and_only_once() -> None:
     with LineView(terminal) as view:
         view.update(a_status(elapsed_s=0))
         for tenth in range(10):
-            silent = {"trouble": "no broker [b1] answers", "silent_s": tenth / 10}
-            view.update(a_status(elapsed_s=tenth / 10, **silent))
+            status = a_status(elapsed_s=tenth / 10, trouble="no broker [b1] answers")
+            view.update(changed(status, silent_s=tenth / 10))
         view.update(a_status(elapsed_s=2))
         view.update(a_status(elapsed_s=3, stopping="Ctrl-C"))
         view.update(a_status(elapsed_s=4, stopping="Ctrl-C", blocked_by="reindex.py:7"))
