@@ -82,18 +82,7 @@ def cut(whole: Range, parts: int) -> tuple[Range, ...]:
 
 def intersect(ranges: Sequence[Range], others: Sequence[Range]) -> tuple[Range, ...]:
     """Return the ranges of the offsets that both have."""
-    found: list[Range] = []
-    at = behind = 0
-    while at < len(ranges) and behind < len(others):
-        first = max(ranges[at][0], others[behind][0])
-        end = min(ranges[at][1], others[behind][1])
-        if first < end:
-            found.append((first, end))
-        if ranges[at][1] == end:
-            at += 1
-        else:
-            behind += 1
-    return tuple(found)
+    return subtract(ranges, subtract(ranges, others))
 
 
 def subtract(ranges: Iterable[Range], others: Sequence[Range]) -> tuple[Range, ...]:
@@ -102,14 +91,13 @@ def subtract(ranges: Iterable[Range], others: Sequence[Range]) -> tuple[Range, .
     at = 0
     for whole_first, end in ranges:
         first = whole_first
-        while at < len(others) and others[at][1] <= first:
+        while at < len(others) and others[at][0] < end:
+            if others[at][0] > first:
+                left.append((first, others[at][0]))
+            first = max(first, others[at][1])
+            if first > end:  # It may go on into the next range.
+                break
             at += 1
-        cut = at
-        while cut < len(others) and others[cut][0] < end:
-            if others[cut][0] > first:
-                left.append((first, others[cut][0]))
-            first = others[cut][1]
-            cut += 1
         if first < end:
             left.append((first, end))
     return tuple(left)
