@@ -376,7 +376,7 @@ class Pipeline:
     def status(self, plan: OffsetPlan) -> Status:
         status = self._meter.status(plan, self._running_shown)
         status = self.dispatcher.complete_status(status, plan, self.settings.failures)
-        status = self._ports.complete_status(status, over=False)
+        status = self._ports.complete_status(status, False)
         auto = None if self._search is None else auto_status(self._search)
         return replace(
             status,
@@ -389,5 +389,5 @@ class Pipeline:
         )
 
     def sum_up(self, summary: Summary) -> Summary:
-        last = self._ports.complete_status(summary.last, over=True)
+        last = self._ports.complete_status(summary.last, True)
         return replace(summary, last=last, unread=self.dispatcher.unread())

@@ -280,17 +280,6 @@ class DrainContext:
         return self.control.running
 
 
-class CompleteStatus(Protocol):
-    """Adds to a status what only the makers of the source and of the writers know."""
-
-    def __call__(self, status: Status, *, over: bool) -> Status:
-        """Return the completed status. ``over`` is set for the last one of a run."""
-
-
-def as_it_is(status: Status, *, over: bool) -> Status:
-    return status
-
-
 @dataclass(frozen=True, slots=True)
 class Ports:
     """What a drain in this process needs in addition to its context.
@@ -301,7 +290,8 @@ class Ports:
         open_letters: makes the writer of dead letters to a topic; None without Kafka.
         write_to: makes a writer to a topic, for the handler.
         extras: returns the properties of the client's file that have a prefix, for the handler.
-        complete_status: adds to a status what only the maker of these ports knows.
+        complete_status: adds to a status what only the maker of these ports knows. The second
+            argument is True for the last status of a run.
         is_split: whether messages were split where they were read. They are ``ShippedMessage``s.
         totals: returns what all tasks of the drain have done, if it has several.
         quota: how many calls this task may make at once; None if it is the whole drain.
@@ -311,7 +301,7 @@ class Ports:
     open_letters: Callable[[str], DeadLetters] | None = None
     write_to: Callable[[str], Writer] | None = None
     extras: Callable[[str], Mapping[str, str]] = no_extras
-    complete_status: CompleteStatus = as_it_is
+    complete_status: Callable[[Status, bool], Status] = lambda status, over: status
     is_split: bool = False
     totals: Callable[[], Totals] = Totals
     quota: Quota | None = None

@@ -139,7 +139,7 @@ class BrokerCaps:
             self.reading = RateLimiter(curve.reading, message_bytes=message_bytes)
             self.writing = RateLimiter(curve)
 
-    def complete_status(self, status: Status, *, over: bool) -> Status:
+    def complete_status(self, status: Status, over: bool) -> Status:
         """Add the caps to a status. It is the last status of a run if the run is ``over``."""
         found = [
             None if each is None else each.status(monotonic(), status.timing.elapsed_s, over=over)
