@@ -329,8 +329,14 @@ class Failures:
         too_many = self._policy.count_given_up(decision.reason, finished)
         if too_many is not None:
             self._events.halt(halted_at(sub, error, too_many))
+        elif decision.action is OnFailure.DEAD_LETTER:
+            self._write(sub, error)
+        elif decision.action is OnFailure.SKIP:
+            self._dispatcher.finish(sub, Outcome.FAILED)
+            self._moved()
         else:
-            ACTIONS[decision.action](self, sub, error)
+            self._dispatcher.park(sub, summary_of(error))
+            self._events.on_moved()
 
     def _give_up(self, subs: Sequence[SubMessage], reason: str, why: str | None = None) -> None:
         """Give up those of ``subs`` that wait for another attempt.
@@ -354,14 +360,6 @@ class Failures:
     def _skip_by_handler(self, sub: SubMessage, skip: Skip) -> None:
         self._dispatcher.skip(sub, _reason_to_skip(skip))
         self._moved()
-
-    def _skip(self, sub: SubMessage, _: BaseException) -> None:
-        self._dispatcher.finish(sub, Outcome.FAILED)
-        self._moved()
-
-    def _park(self, sub: SubMessage, error: BaseException) -> None:
-        self._dispatcher.park(sub, summary_of(error))
-        self._events.on_moved()
 
     def _write(self, sub: SubMessage, error: BaseException) -> None:
         if self._letters.send(sub, error):
@@ -682,14 +680,6 @@ class MachineTrouble:
         ``done`` is how many sub-messages are done by now.
         """
         return done == self._done
-
-
-ACTIONS: dict[OnFailure, Callable[[Failures, SubMessage, BaseException], None]] = {
-    OnFailure.DEAD_LETTER: Failures._write,  # noqa: SLF001
-    OnFailure.PARK: Failures._park,  # noqa: SLF001
-    OnFailure.SKIP: Failures._skip,  # noqa: SLF001
-}
-"""How a sub-message is given up. ``OnFailure.HALT`` is not here, because it ends the drain."""
 
 
 def _ends_all(error: BaseException) -> bool:
