@@ -176,7 +176,8 @@ class Lifecycle:
         plan_age_s = self._runtime.monotonic() - checkpointer.written_at
         progress = replace(status.progress, eta_s=eta_s)
         if failures.in_outage:
-            progress = progress.without_estimates
+            classes = tuple(replace(each, eta_s=None) for each in progress.classes)
+            progress = replace(progress, eta_s=None, classes=classes)
         return replace(
             status,
             progress=progress,

@@ -267,7 +267,8 @@ class MetricsSampler(ABC):
         if steps <= BUSY_LANE * took_s / mean_s:
             return mean_s
         # In this time there may be so many calls that only by chance no more than ``steps`` ended.
-        chance = CHANCE * latency.spread_s / mean_s / 2
+        variance = sum((each - mean_s) ** 2 for each in latency.percentiles_s) / PERCENTILES
+        chance = CHANCE * sqrt(variance) / mean_s / 2
         return max(mean_s, took_s / (chance + sqrt(steps + chance**2)) ** 2)
 
     @property
@@ -330,8 +331,13 @@ class LocalSampler(MetricsSampler):
         """
         self._latencies.look()
         self._spent.append((self._clock(), *self._processor()))
-        left = self._dispatcher.remainder()
-        self._measure(left, running, self._dispatcher.holders, self._longest(left.waiting))
+        left, lanes = self._dispatcher.remainder(), self._dispatcher.lanes
+        # If more wait, shorter lanes than those that count as hot take no longer than the rest.
+        if left.waiting <= HOT_WAITING * self.concurrency:
+            longest = lanes.longest
+        else:
+            longest = max((1 + depth for _, depth in lanes.hottest(1)), default=0)
+        self._measure(left, running, self._dispatcher.holders, longest)
 
     def sample(self, in_flight: int, busy: int) -> None:
         """Note how many sub-messages are in the handler, and how many workers are busy.
@@ -387,7 +393,7 @@ class LocalSampler(MetricsSampler):
                 hottest=tuple(
                     (short_key(key, KEY_SHOWN), waiting) for key, waiting in lanes.hottest(HOTTEST)
                 ),
-                longest=self._longest(left.waiting),
+                longest=self._moments[-1].longest if self._moments else 0,
                 held_back=self._held_back(),
                 buffered_bytes=self._dispatcher.pending_bytes,
                 buffer_bytes=self._buffer_bytes,
@@ -409,13 +415,6 @@ class LocalSampler(MetricsSampler):
             ),
             timing=TimingStatus(latency=self.overall(), latency_recent=self._latencies.recent()),
         )
-
-    def _longest(self, waiting: int) -> int:
-        # If more wait, shorter lanes than those that count as hot take no longer than the rest.
-        lanes = self._dispatcher.lanes
-        if waiting <= HOT_WAITING * self.concurrency:
-            return lanes.longest
-        return max((1 + depth for _, depth in lanes.hottest(1)), default=0)
 
     def _held_back(self) -> tuple[HeldBack, ...]:
         standing, found = self._standing, []

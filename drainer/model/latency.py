@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
 
 from drainer.model.codec import JsonRecord
 
@@ -45,11 +44,6 @@ class Latency(JsonRecord):
     @property
     def p99_s(self) -> float:
         return self.percentiles_s[99]
-
-    @property
-    def spread_s(self) -> float:
-        """The standard deviation, as far as the percentiles show it."""
-        return sqrt(sum((each - self.mean_s) ** 2 for each in self.percentiles_s) / PERCENTILES)
 
     @classmethod
     def of(cls, count: int, mean_s: float, percentiles_s: Sequence[float]) -> Latency:

@@ -287,12 +287,6 @@ class ProgressStatus:
         return all(part.complete for part in self.partitions)
 
     @property
-    def without_estimates(self) -> ProgressStatus:
-        """The progress without any estimate of the time that is left."""
-        classes = tuple(replace(each, eta_s=None) for each in self.classes)
-        return replace(self, eta_s=None, classes=classes)
-
-    @property
     def is_late(self) -> bool:
         """Whether the drain has a deadline, and is sure to miss it."""
         return self.deadline is not None and self.deadline.missed
