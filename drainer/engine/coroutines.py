@@ -93,9 +93,7 @@ class AsyncWorkers(Workers):
     def wake(self) -> None:
         """Wake as many workers as there are ready lanes."""
         for _ in range(min(self._source.ready, len(self._sleepers))):
-            sleeper = self._sleepers.popleft()
-            if not sleeper.done():
-                sleeper.set_result(None)
+            _wake(self._sleepers.popleft())
 
     def start_no_more(self) -> None:
         """Give nothing more to the handler."""

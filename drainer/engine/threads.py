@@ -123,11 +123,8 @@ class ThreadWorkers(Workers):
 
     def start_no_more(self) -> None:
         self._stopping = True
-        self._out -= len(self._kept)
+        self._out -= len(self._kept) + len(self._recalled())
         self._kept.clear()
-        with suppress(Empty):
-            while True:  # Take back what no thread has begun.
-                self._out -= self._inbox.get_nowait().__class__ is not list
         self._let_go(self._threads)
 
     async def drain(self) -> None:

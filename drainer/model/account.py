@@ -432,9 +432,7 @@ class Account(JsonRecord):
             },
             claims={
                 selector: {
-                    number: progress.merge(replace(progress, finished=gaps[number]))
-                    if number in gaps
-                    else progress
+                    number: progress.merge(replace(progress, finished=gaps.get(number, ())))
                     for number, progress in claim.items()
                 }
                 for selector, claim in self.claims.items()
@@ -506,8 +504,7 @@ class Account(JsonRecord):
                     Shard.parse(selector)
         except ValueError as error:
             raise damaged(str(error)) from None
-        self._check_classes()
-        self._check_resuming()
+        self._check_options()
         for selector, claim in self.claims.items():
             if set(claim) != set(self.partitions):
                 raise damaged(f"claim {selector!r} does not have the same partitions as the plan")
@@ -530,11 +527,9 @@ class Account(JsonRecord):
         if not self.unhandled.is_part_of(subs):
             raise damaged("more was skipped or diverted by name than was skipped or died at all")
 
-    def _check_resuming(self) -> None:
+    def _check_options(self) -> None:
         if self.resuming != self.resuming.to_keep():
             raise damaged("it has options for a resume that drainer does not keep")
-
-    def _check_classes(self) -> None:
         wheres = [each.where for each in self.classes.each]
         if len(set(wheres)) < len(wheres):
             raise damaged("it names a class twice")
