@@ -153,10 +153,9 @@ class ConcurrencyLimit:
 
     look_s = 0.1
 
-    def __init__(self, first: int, most: int, least: int = 1) -> None:
+    def __init__(self, first: int, most: int) -> None:
         self.most = most
-        self.least = least
-        self.limit = max(least, min(first, most))
+        self.limit = max(1, min(first, most))
         self.found: int | None = None
         self._found_worth = 0.0
         self.searching = True
@@ -222,8 +221,8 @@ class ConcurrencyLimit:
         if enough == max(tried) and enough < self.most:
             higher = min(self.most, ceil(self._step * enough))
             self._try(higher, "throughput still grows" if below else "trying more")
-        elif below is None and enough > self.least:
-            self._try(max(self.least, int(enough / self._step)), "trying fewer")
+        elif below is None and enough > 1:
+            self._try(max(1, int(enough / self._step)), "trying fewer")
         elif below is not None and below < between < enough and enough > NEAR * below:
             self._try(between, "searching where throughput stops growing")
         else:
@@ -273,7 +272,7 @@ class ConcurrencyLimit:
             if ratio > 1:
                 self._search()
             else:  # Fewer calls build up no queue during the search.
-                self._try(max(self.least, self.limit // 2), "throughput fell: looking again")
+                self._try(max(1, self.limit // 2), "throughput fell: looking again")
 
     def _begin_again(self, step: float, worth: float, took_s: float) -> None:
         self.searching = True

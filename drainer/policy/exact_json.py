@@ -70,9 +70,9 @@ def encode_payload(payload: Any) -> tuple[bytes | None, Encoding]:
         except UnicodeEncodeError:  # It has half of a surrogate pair, which a literal can express.
             pass
     else:
-        for tagged, encoding in ((_as_is, Encoding.JSON), (_tagged, Encoding.TYPED)):
+        for encoding in (Encoding.JSON, Encoding.TYPED):
             try:
-                plain = tagged(payload)
+                plain = payload if encoding is Encoding.JSON else _tagged(payload)
                 written = json.encode(plain)
                 if _is_same(plain, json.decode(written)):
                     return written, encoding
@@ -106,10 +106,6 @@ def decode_payload(value: bytes | None, encoding: Encoding) -> Any:
             return from_literal(value.decode())
         case _:
             return value.decode()
-
-
-def _as_is(value: Any) -> Any:
-    return value
 
 
 def _tagged(value: Any) -> Any:

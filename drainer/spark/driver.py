@@ -185,7 +185,11 @@ class SparkRun:
             if await blocking_call(self._state.is_reading, epoch):
                 return
             if is_ending:
-                raise self._cause_of_no_start()
+                cause = self.ending.cause or Interrupted("it was stopped")
+                if isinstance(cause, Signalled):
+                    what = "while Spark's tasks were checked; nothing was handled"
+                    cause = Signalled(f"{cause} {what}")
+                raise cause
             if has_read:
                 try:
                     await self._reader.ensure_read()
@@ -202,12 +206,6 @@ class SparkRun:
                 self._context.print_line(f"{doing} ({report_s:g}s){'' if opening else why}")
                 report_s *= 2
             await asyncio.sleep(BEGUN_LOOK_S)
-
-    def _cause_of_no_start(self) -> BaseException:
-        cause = self.ending.cause or Interrupted("it was stopped")
-        if isinstance(cause, Signalled):
-            return Signalled(f"{cause} while Spark's tasks were checked; nothing was handled")
-        return cause
 
     async def _leave_tasks(self) -> None:
         """End the tasks of the first wave. Once they write no more, remove what they wrote."""

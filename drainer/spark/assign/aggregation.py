@@ -103,11 +103,6 @@ class Dispatch:
         """The number of tasks with something left to handle. Some may still wait for a slot."""
         return sum(1 for task in self.tasks if task.unfinished)
 
-    @property
-    def has_begun(self) -> bool:
-        """Whether one of the tasks has begun."""
-        return any(task.attempt for task in self.tasks)
-
 
 ClaimPart = tuple[int, str]  # The number of a wave, and the claim that has a part of it.
 Changes = dict[str, dict[int, Progress]]  # The progress by claim and partition.

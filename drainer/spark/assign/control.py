@@ -282,12 +282,10 @@ class QuotaAllocator(Lender):
         channel: ControlChannel,
         *,
         threads: bool,
-        clock: Callable[[], float] = monotonic,
     ) -> None:
         super().__init__(0)
         self._threads = threads
         self._channel = channel
-        self._clock = clock
         self._due_s = 0.0
         self.most = 0  # The maximum number of calls of all tasks, whatever a search finds.
         self.use(concurrency)
@@ -327,7 +325,7 @@ class QuotaAllocator(Lender):
 
         That happens as often as the tasks look for messages, however often this is called.
         """
-        now_s = self._clock()
+        now_s = monotonic()
         if now_s >= self._due_s:
             self._due_s = now_s + self._channel.times.look_s
             if not self.paused:

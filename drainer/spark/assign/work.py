@@ -195,7 +195,8 @@ class WaveRunner:
 
     async def _has_begun(self, dispatch: int) -> bool:
         """Return whether a task of a dispatch has begun, or all have ended."""
-        return dispatch not in self._under_way or self._under_way[dispatch].has_begun
+        under_way = self._under_way.get(dispatch)
+        return under_way is None or any(task.attempt for task in under_way.tasks)
 
     def _dispatch(self) -> None:
         """Begin a dispatch if enough slots are free for what is ready."""

@@ -54,15 +54,8 @@ class Bucket(Objects):
         self._do("written", lambda: self._store.put(name, data, use_multipart=False))
 
     def create(self, name: str, data: bytes) -> bool:
-        def create() -> bool:
-            try:
-                self._store.put(name, data, mode="create")
-            except AlreadyExistsError:
-                return False
-            return True
-
         # An earlier try may have succeeded although its answer was lost.
-        return self._do("written", create) or self.get(name) == data
+        return self.replace(name, data, None) is not None or self.get(name) == data
 
     def get(self, name: str) -> bytes | None:
         found = self.tagged(name)

@@ -86,7 +86,7 @@ class ChunkSource:
         if not self._queue:
             return None
         batch = self._queue.popleft()
-        self._queue_bytes -= batch.bytes
+        self._queue_bytes -= len(batch.body)
         self._room.set()
         return batch
 
@@ -105,8 +105,8 @@ class ChunkSource:
                     return
                 # Rows are sorted by offset, so all streams of the partition have come this far.
                 reached = dict.fromkeys(self._together[row.partition], row.offset)
-                self._put(_ChunkBatch(row.body, self._origins[stream], reached))
-            self._put(_ChunkBatch(None, None, self._ends))
+                self._put(_ChunkBatch(reached, row.body, self._origins[stream]))
+            self._put(_ChunkBatch(self._ends))
         except BaseException as error:
             why = f"Spark gave no more rows: {type(error).__name__}: {error}"
             stopped = Interrupted(why, hint="Resume with the plan.", cause=error)
@@ -159,22 +159,18 @@ class ChunkSource:
         )
 
     def _put(self, batch: _ChunkBatch) -> None:
-        self._queue_bytes += batch.bytes
+        self._queue_bytes += len(batch.body)
         self._queue.append(batch)
         self._notify()
 
 
-class _ChunkBatch:
+class _ChunkBatch(NamedTuple):
     """A chunk as a batch of the engine. It is decoded when its messages are wanted."""
 
-    def __init__(self, body: bytes | None, origin: Origin | None, reached: dict[int, int]) -> None:
-        self._body = body
-        self._origin = origin
-        self.reached = reached
-        self.bytes = 0 if body is None else len(body)
+    reached: dict[int, int]
+    body: bytes = b""
+    origin: Origin | None = None
 
     @property
     def messages(self) -> Iterable[ShippedMessage]:
-        if self._body is None or self._origin is None:
-            return ()
-        return decode_chunk(self._body, self._origin)
+        return () if self.origin is None else decode_chunk(self.body, self.origin)
