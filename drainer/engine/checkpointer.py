@@ -96,7 +96,7 @@ class Checkpointer:
         self.account = account
         self._latency = latency  # The latency of the handler in this run.
         self._latency_before = plan.account.latency  # The latency of the handler in former runs.
-        self._committer = context.committer
+        self._commit_finished = context.commit
         self._interval_s = context.running.plan_interval_s
         self._journal_interval_s = context.running.journal_interval_s
         self._due_s = inf  # When the next write of the journal is due.
@@ -250,11 +250,7 @@ class Checkpointer:
             raise CommitDelayed(
                 "the lock on the group is not confirmed, so drainer does not commit"
             )
-        expected: dict[int, set[int | None]] = {
-            number: {part.committed} for number, part in plan.account.partitions.items()
-        }
-        self._committer.check(plan.terms.topic_id)
-        return self._committer.commit(plan.account.watermarks, expected)
+        return self._commit_finished(plan)
 
     def flush_if_due(self, now_s: float) -> None:
         """Write the journal if it is due. Busy handlers may keep the event loop from doing so in

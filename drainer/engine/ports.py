@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -135,28 +135,6 @@ class Source(Protocol):
     def stop(self) -> None: ...
 
 
-class Committer(Protocol):
-    """Commits offsets for the group, and makes sure that nobody else does (kafka/committer.py)."""
-
-    def check(self, topic_id: str) -> None: ...
-
-    def commit(
-        self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
-    ) -> dict[int, int]: ...
-
-
-class NoCommitter:
-    """Commits nothing, for a drain without a group of its own."""
-
-    def check(self, topic_id: str) -> None:
-        pass
-
-    def commit(
-        self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
-    ) -> dict[int, int]:
-        return {}
-
-
 class Lock(Protocol):
     """The lock that keeps other drains off the group (kafka/lock.py)."""
 
@@ -250,10 +228,12 @@ class DrainContext:
     file: PlanStore
     handler: LoadedHandler
     control: Control
-    committer: Committer
     lock: Lock
     # Returns the group's offsets. It may raise DrainerError.
     read_committed: Callable[[], Mapping[int, int | None]]
+    # Commits what a plan has as finished, and makes sure that nobody else commits for the group
+    # (kafka/committer.py). Returns the committed offsets by partition.
+    commit: Callable[[OffsetPlan], dict[int, int]] = lambda plan: {}
     # Shows a status. It is called about twice a second.
     observe: Callable[[Status], None] = lambda status: None
     # Prints a line that says what the drain waits for, before there is a status.

@@ -20,6 +20,7 @@ from drainer.errors import (
 from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.group import shown_offset
 from drainer.kafka.loss import LogCheck
+from drainer.model.plan import OffsetPlan
 
 CALL_TIMEOUT_S = 5.0  # The timeout of each request.
 
@@ -55,6 +56,17 @@ class GroupCommitter:
     def __post_init__(self) -> None:
         self._in_doubt: dict[int, set[int]] = {}
         self._log_check = LogCheck(self.cluster, self.topic, self.group, self.log_ends)
+
+    def commit_plan(self, plan: OffsetPlan) -> dict[int, int]:
+        """Check the topic, and commit the watermarks of a plan, unless its drain commits nothing.
+
+        Returns and raises what ``commit`` and ``check`` do.
+        """
+        self.check(plan.terms.topic_id)
+        if not plan.terms.commits:
+            return {}
+        partitions = plan.account.partitions.items()
+        return self.commit(plan.account.watermarks, {n: {part.committed} for n, part in partitions})
 
     def commit(
         self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
@@ -160,12 +172,3 @@ class GroupCommitter:
             f"topic {self.topic} {what}",
             hint="Its records are gone. Start a new drain with another --plan.",
         )
-
-
-class TopicWatch(GroupCommitter):
-    """The committer of a drain that commits nothing. It only checks the topic."""
-
-    def commit(
-        self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
-    ) -> dict[int, int]:
-        return {}

@@ -22,7 +22,7 @@ from drainer.errors import (
 )
 from drainer.kafka.backlog import open_transactions
 from drainer.kafka.cluster import Cluster, TopicInfo
-from drainer.kafka.committer import GroupCommitter, TopicWatch
+from drainer.kafka.committer import GroupCommitter
 from drainer.kafka.dead_letters import originals_kept
 from drainer.kafka.lock import GroupLock
 from drainer.loading.extensions import Extension
@@ -123,7 +123,7 @@ def drain(
             file=prepared.file,
             handler=prepared.handler,
             cluster=cluster,
-            committer=_committer(cluster, prepared, lock, runtime, print_line),
+            commit=_committer(cluster, prepared, lock, runtime, print_line).commit_plan,
             lock=lock,
             read_committed=lambda: committed_offsets(cluster, plan),
             cap=prepared.action.cap,
@@ -217,8 +217,7 @@ def _committer(
             reported.add(text)
             print_line(f"warning: {text}")
 
-    made = GroupCommitter if plan.terms.commits else TopicWatch
-    return made(
+    return GroupCommitter(
         *(cluster, plan.terms.group, plan.terms.topic, plan.account.log_ends),
         is_sure=lambda: runtime.uptime() < lock.sure_until_s,
         observe=observe_topic,

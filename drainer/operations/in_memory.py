@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from drainer.engine.control import Control
 from drainer.engine.local import LocalDrain
-from drainer.engine.ports import DeadLetters, DrainContext, Fetched, NoCommitter, Ports
+from drainer.engine.ports import DeadLetters, DrainContext, Fetched, Ports
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DrainerError
 from drainer.loading.loader import LoadedHandler
@@ -50,7 +50,6 @@ def drain_of(
             file=file,
             handler=handler,
             control=Control(running),
-            committer=NoCommitter(),
             lock=_Lock(),
             read_committed=dict,
             runtime=runtime,

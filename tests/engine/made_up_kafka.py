@@ -416,7 +416,7 @@ class Rehearsal:
                 plan=plan,
                 file=self.file,
                 handler=LoadedHandler(plan.terms.handler, handler),
-                committer=self.group,
+                commit=self.group.commit_plan,
                 lock=self.lock,
                 runtime=self.runtime,
                 read_committed=self.read_committed or (lambda: dict(self.group.committed)),

@@ -20,7 +20,7 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.merge import TaskRecord
 from drainer.engine.control import Control
 from drainer.engine.local import LocalDrain
-from drainer.engine.ports import DrainContext, Grant, NoCommitter, Ports
+from drainer.engine.ports import DrainContext, Grant, Ports
 from drainer.engine.runtime import UNSIGNALLED
 from drainer.errors import DrainerError, LanesParked, LockLost
 from drainer.model.account import PartitionPlan
@@ -137,7 +137,6 @@ class TaskRunner:
             file=records,
             handler=opened.handler.borrowed(),
             control=Control(running),
-            committer=NoCommitter(),  # The driver commits.
             lock=opened.fence,
             read_committed=dict,
             runtime=UNSIGNALLED,  # A person stops the driver, and the driver stops the tasks.
