@@ -106,7 +106,7 @@ class Whim(ConcurrencyLimit):
 
     def observe(self, interval: LoadSample) -> int:
         if self._random.random() < 0.3:
-            self.limit = self._random.randint(self.least, self.most)
+            self.limit = self._random.randint(1, self.most)
             self._world.tally["limits"] += 1
         return self.limit
 
