@@ -358,7 +358,9 @@ class Failures:
                 self._dispatcher.release(lead)
 
     def _skip_by_handler(self, sub: SubMessage, skip: Skip) -> None:
-        self._dispatcher.skip(sub, _reason_to_skip(skip))
+        # Reasons are counted in this form.
+        reason = describe(skip).removeprefix("Skip").removeprefix(": ")[:TEXT_LENGTH]
+        self._dispatcher.skip(sub, reason or "no reason")
         self._moved()
 
     def _write(self, sub: SubMessage, error: BaseException) -> None:
@@ -689,9 +691,3 @@ def _ends_all(error: BaseException) -> bool:
 
 def _members(call: CallInput) -> list[SubMessage]:
     return call.members if isinstance(call, Batch) else [call]
-
-
-def _reason_to_skip(skip: Skip) -> str:
-    """Return the handler's reason to skip, in the form in which reasons are counted."""
-    reason = describe(skip)
-    return reason.removeprefix("Skip").removeprefix(": ")[:TEXT_LENGTH] or "no reason"

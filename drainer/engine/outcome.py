@@ -50,6 +50,7 @@ class Ending:
     Attributes:
         has_come: whether the drain is ending.
         cause: why it ends; None if everything is done.
+        at_once: what to call as soon as a cause is reported, so that no call begins after it.
         forced: set once a person does not want to wait any longer.
         on_signal: takes the name of a signal as a request to stop. While it is None, the handler is
             being opened, and Ctrl-C raises KeyboardInterrupt.
@@ -61,11 +62,7 @@ class Ending:
         self.forced = asyncio.Event()
         self.on_signal: Callable[[str], None] | None = None
         self._come = asyncio.Event()
-        self._at_once: list[Callable[[], None]] = []
-
-    def call_at_once(self, stop: Callable[[], None]) -> None:
-        """Call ``stop`` as soon as a cause is reported, so that no call begins after it."""
-        self._at_once.append(stop)
+        self.at_once: list[Callable[[], None]] = []
 
     def end(self, cause: BaseException | None) -> None:
         """Report a cause, or None if everything is done."""
@@ -73,7 +70,7 @@ class Ending:
             return
         self.has_come, self.cause = True, cause
         self._come.set()
-        for stop in self._at_once if cause is not None else ():
+        for stop in self.at_once if cause is not None else ():
             stop()
 
     async def wait(self) -> BaseException | None:

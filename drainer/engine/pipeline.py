@@ -72,7 +72,7 @@ class Pipeline:
         self._failures = self._failures_of(dispatcher)
         self._workers = self._workers_of(latencies)
         self._meter = self._meter_of(latencies)
-        ending.call_at_once(self.start_no_more)
+        ending.at_once.append(self.start_no_more)
 
     def _pump_of(self, dispatcher: Dispatcher) -> Pump:
         return Pump(

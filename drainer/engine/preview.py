@@ -59,10 +59,6 @@ class ShownEngine(JsonRecord):
     title: str = "this process"
     settings: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def is_spark(self) -> bool:
-        return self.name == SPARK
-
 
 _OF_TERMS = (
     *("topic", "topic_id", "cluster_id", "group", "handler", "order", "isolation"),

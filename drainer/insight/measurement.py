@@ -91,7 +91,15 @@ def measure_backlog(
     skip, and messages that ``split`` rejects. Raises Refused if the topic can't be read, if
     ``split`` rejects the whole sample, or if ``coalesce`` fails.
     """
-    report = StepReporter(print_line)
+    printed_s = time.monotonic()
+
+    def report(text: str) -> None:
+        """Print which step begins, but only if the user has seen nothing for a while."""
+        nonlocal printed_s
+        if time.monotonic() - printed_s > QUIET_S:
+            printed_s = time.monotonic()
+            print_line(f"{text} …")
+
     handler = request.handler
     report("reading a sample of the backlog")
     most = WHOLE_MOST if backlog.offsets <= WHOLE_MOST else SAMPLED_MOST
@@ -172,20 +180,6 @@ def _fetch_pace(cluster: Cluster, backlog: Backlog, group: str) -> tuple[float, 
     if not count:
         return 0.0, 0.0, 0.0
     return first_s - begun_s, (last_s - first_s) / count, spent_s / count
-
-
-class StepReporter:
-    """Prints which step begins, but only if the user has seen nothing for a while."""
-
-    def __init__(self, print_line: Callable[[str], None]) -> None:
-        self._print_line = print_line
-        self._printed_s = time.monotonic()
-
-    def __call__(self, text: str) -> None:
-        now_s = time.monotonic()
-        if now_s - self._printed_s > QUIET_S:
-            self._printed_s = now_s
-            self._print_line(f"{text} …")
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,7 +190,8 @@ class FetchThread:
         except RecordsDeleted as error:
             self._gone = error
             # What is in the queue may be deleted next, so a resume could not read it again.
-            self._wait_until_taken()
+            while any(map(self._queue.has, self.ranges)) and self._pause(ROOM_WAIT_S):
+                pass
             self.failure = error
         except DrainerError as error:
             self.failure = error
@@ -250,11 +251,6 @@ class FetchThread:
     def _wait_for_room(self) -> None:
         self._room.clear()
         if not self._has_room() and not self._stopping:
-            self._room.wait(ROOM_WAIT_S)
-
-    def _wait_until_taken(self) -> None:
-        while not self._stopping and any(map(self._queue.has, self.ranges)):
-            self._room.clear()
             self._room.wait(ROOM_WAIT_S)
 
     def _has_room(self) -> bool:

@@ -257,7 +257,9 @@ class RangeReader:
         if self.pace is not None:
             most = min(most, self.pace.allowed(now_s))
             if not most:
-                self._wait_for_pace(self.pace, now_s)
+                self.starved_since_s = None
+                some = ceil(PACE_WAIT_S * self.pace.messages_per_s)
+                time.sleep(min(self.pace.next_s(now_s, some), PACE_WAIT_MOST_S))
                 return
         with self._readable():
             records = self._consumer.consume(most, CONSUME_S)
@@ -306,11 +308,6 @@ class RangeReader:
                 {number: self._ends[number] for number in self.open}
             )
         self._checked_s = self.clock()
-
-    def _wait_for_pace(self, pace: RateLimiter, now_s: float) -> None:
-        self.starved_since_s = None
-        some = ceil(PACE_WAIT_S * pace.messages_per_s)
-        time.sleep(min(pace.next_s(now_s, some), PACE_WAIT_MOST_S))
 
     def _learn(self, taken: int, size: int) -> None:
         if self.pace is not None:

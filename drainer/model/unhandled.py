@@ -69,10 +69,6 @@ def _sum(one: _ByName, other: _ByName, sign: int = 1) -> dict[str, int]:
     return {name: one.get(name, 0) + sign * other.get(name, 0) for name in {**one, **other}}
 
 
-def _sum_of_each(each: list[_ByName]) -> dict[str, int]:
-    return reduce(_sum, each, dict[str, int]())
-
-
 def _first_of_each(each: list[Mapping[str, str]]) -> dict[str, str]:
     return {name: text for one in reversed(each) for name, text in one.items()}
 
@@ -85,5 +81,5 @@ class RuleStatus(Unhandled):
     expression. They go to the handler. ``why`` is the first reason of each of these rules.
     """
 
-    undecided: Mapping[str, int] = merged(_sum_of_each, dict)
+    undecided: Mapping[str, int] = merged(lambda each: reduce(_sum, each, dict[str, int]()), dict)
     why: Mapping[str, str] = merged(_first_of_each, dict)

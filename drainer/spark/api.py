@@ -29,7 +29,6 @@ from drainer.engine.preview import SPARK, ShownEngine
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.errors import PlanRefused, handling_nothing
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.settings import ClientSettings
 from drainer.model.option import Concurrency
 from drainer.model.order import Order
 from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
@@ -147,6 +146,7 @@ def drain(
         DrainerError: with ``check``, the error that ended the drain. Its plan can be resumed.
     """
     from drainer.spark.session.session import Session  # noqa: PLC0415 - with PySpark
+    from drainer.spark.session.start import interruptible  # noqa: PLC0415 - with PySpark
 
     session = Session.of(spark)
     place = parse_place(str(plan))
@@ -162,27 +162,11 @@ def drain(
     running = LocalSettings(concurrency=concurrency, options=dict(options or {}))
     settings = spark_settings(place, session.master, conf or {})
     file = plan_at(absolute(place), settings.state)
-    summary = _drain(connection, file, request, resumes, running, settings, spark)
-    return Drained(done(summary) if check else summary, spark)
-
-
-def _drain(
-    client: ClientSettings,
-    file: SavedPlan,
-    request: Request,
-    resumes: ResumeRequest,
-    running: LocalSettings,
-    settings: SparkSettings,
-    spark: SparkSession,
-) -> Summary:
-    from drainer.spark.session.start import interruptible  # noqa: PLC0415 - with PySpark
-
     terminal, stops = Terminal(), _StopRequests()
 
     def run() -> Summary:
-        with Cluster.connect(client) as cluster:
-            prepared = _prepare(cluster, file, request, resumes, running)
-            prepared = on_spark(prepared, settings, spark)
+        with Cluster.connect(connection) as cluster:
+            prepared = on_spark(_prepare(cluster, file, request, resumes, running), settings, spark)
             terminal.preview(preview_page(prepared.action))
             callbacks = Callbacks(view.update, view.print_line)
             runtime = replace(THIS_PROCESS, stop_signals=stops.listening)
@@ -192,7 +176,7 @@ def _drain(
     with InBackground(progress_view(terminal), terminal.print_line) as view:
         summary = interruptible(run, interrupted=stops.press)
     show_summary(terminal, summary)
-    return summary
+    return Drained(done(summary) if check else summary, spark)
 
 
 def _prepare(

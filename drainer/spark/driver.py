@@ -157,7 +157,7 @@ class SparkRun:
         self._kept: set[int] = set()
         self._kept_to = 0
         self._reports_due_s = self._slots_due_s = 0.0
-        self.ending.call_at_once(self._reader.stop)
+        self.ending.at_once.append(self._reader.stop)
 
     async def _begin_to_read(self) -> None:
         """Begin to read the first wave, and return when a task has opened the handler and reached
@@ -377,7 +377,7 @@ class SparkRun:
         status = self._monitor.status(plan, ahead=self._reader.reads)
         auto = None if self._quota.search is None else auto_status(self._quota.search)
         return replace(
-            self._reader.complete_status(status, waited_for=not self._work.is_handling),
+            self._reader.complete_status(status, waited_for=not self._work.under_way),
             limits=replace(status.limits, auto=auto),
             health=HealthStatus(self._monitor.trouble or self._reader.trouble),
         )

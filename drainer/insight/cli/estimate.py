@@ -11,7 +11,7 @@ from drainer.cli.command import basic, command, without
 from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.cli.draining import request_of
 from drainer.cli.options import LATENCY, DrainOptions, Limits
-from drainer.engine.preview import Preview
+from drainer.engine.preview import SPARK, Preview
 from drainer.errors import Refused, UsageError
 from drainer.insight import bounds
 from drainer.insight.cli.inspect import expiry_warning
@@ -120,7 +120,7 @@ def estimate_dry_run(
     terminal.present(preview_page(action))
     if not terminal.json:
         terminal.show([], result=True)
-    if action.engine.is_spark:
+    if action.engine.name == SPARK:
         terminal.warn("the times below are for one process")
     hints: tuple[str, ...] = ()
     if question.source == ASSUMED_SOURCE:

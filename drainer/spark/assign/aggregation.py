@@ -232,7 +232,7 @@ class Aggregation:
             self._next,
             tuple(self.dispatches),
             self._counted(),
-            self._unhandled_by_tasks(),
+            sum((task.unhandled for task in self.tasks), Unhandled()),
             self._units(),
         )
 
@@ -389,7 +389,7 @@ class Aggregation:
 
     def unhandled(self) -> Unhandled:
         """Return the counts of what finished without being handled, in all runs and tasks."""
-        return self._unhandled + self._unhandled_by_tasks()
+        return sum((task.unhandled for task in self.tasks), self._unhandled)
 
     @property
     def tasks(self) -> Iterator[DispatchedTask]:
@@ -422,9 +422,6 @@ class Aggregation:
             for n, part in wave.parts.items():
                 units.setdefault(n, []).extend(part.units)
         return {n: encode_ranges(join_ranges(each)) for n, each in units.items() if each}
-
-    def _unhandled_by_tasks(self) -> Unhandled:
-        return sum((task.unhandled for task in self.tasks), Unhandled())
 
     def _reach(self) -> None:
         for wave in self._waves.values():

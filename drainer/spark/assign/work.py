@@ -86,7 +86,7 @@ class WaveRunner:
         self._schedule = Schedule()
         self._waves: dict[int, PreparedWave] = {}  # The waves that are not handled completely.
         self._waves_read = 0
-        self._under_way: dict[int, Dispatch] = {}  # The dispatches whose jobs run.
+        self.under_way: dict[int, Dispatch] = {}  # The dispatches whose jobs run.
         self._dispatch_runs: set[asyncio.Task[None]] = set()
         self._free_since_s: float | None = None
         self._least = 1  # The number of sub-messages that is worth a task of its own.
@@ -103,12 +103,7 @@ class WaveRunner:
     @property
     def busy(self) -> int:
         """The number of tasks that have something left to handle, or wait for a slot."""
-        return sum(each.busy for each in self._under_way.values())
-
-    @property
-    def is_handling(self) -> bool:
-        """Whether a dispatch is under way."""
-        return bool(self._under_way)
+        return sum(each.busy for each in self.under_way.values())
 
     async def run(self) -> None:
         """Drain until nothing is left, or until something ends the drain.
@@ -126,7 +121,7 @@ class WaveRunner:
     async def _drain_waves(self) -> None:
         while True:
             await self._step()
-            works = self._under_way or self._schedule.waves
+            works = self.under_way or self._schedule.waves
             if works and (self._reader.stopped or not self._reader.ready):
                 continue
             prepared = await self._reader.next_wave()
@@ -141,7 +136,7 @@ class WaveRunner:
             await asyncio.Event().wait()  # The driver cancels this once all tasks are at rest.
         self._dispatch()
         if self._schedule.wants_to_read:
-            newest = max(self._under_way, default=None)
+            newest = max(self.under_way, default=None)
             begun = None if newest is None else partial(self._has_begun, newest)
             self._reader.begin(behind=begun)
         if self._dispatch_runs:
@@ -182,7 +177,7 @@ class WaveRunner:
 
     async def _release_done(self) -> None:
         """Release the waves whose parts are all handled."""
-        kept = set().union(*(each.waves for each in self._under_way.values()))
+        kept = set().union(*(each.waves for each in self.under_way.values()))
         for number in list(self._waves):
             if number not in kept and number not in self._schedule.waves:
                 await self._release(self._waves.pop(number))
@@ -195,12 +190,12 @@ class WaveRunner:
 
     async def _has_begun(self, dispatch: int) -> bool:
         """Return whether a task of a dispatch has begun, or all have ended."""
-        under_way = self._under_way.get(dispatch)
+        under_way = self.under_way.get(dispatch)
         return under_way is None or any(task.attempt for task in under_way.tasks)
 
     def _dispatch(self) -> None:
         """Begin a dispatch if enough slots are free for what is ready."""
-        if len(self._under_way) >= DISPATCHES_MOST:
+        if len(self.under_way) >= DISPATCHES_MOST:
             return
         busy, now_s = self.busy, monotonic()
         free = min(self._slots.room(busy), self._quota.room)
@@ -222,7 +217,7 @@ class WaveRunner:
         for number in waves.keys() - self._stopping.keys():
             # A lane that is parked by now was parked by an earlier wave, and stays parked.
             self._stopping[number] = set(map(all_of, waves[number].stops)) - self.parked
-        self._under_way[dispatch.number] = dispatch
+        self.under_way[dispatch.number] = dispatch
         runner = TaskRunner(
             plan=self._plan_of_tasks(),
             settings=of_one_task(self.settings.running, self._slots.handling),
@@ -268,7 +263,7 @@ class WaveRunner:
             await self._quota.lend_to({task.name: task.subs for task in dispatch.tasks}, slots)
             outcomes = await blocking_call(self._jobs.handle, rows, runner, dispatch.name)
         except BaseException as error:
-            del self._under_way[dispatch.number]
+            del self.under_way[dispatch.number]
             self._broken = True
             if not isinstance(error, LockLost):
                 raise
@@ -293,7 +288,7 @@ class WaveRunner:
                 self._check_room()
             await self._end_dispatch(dispatch, whole=whole)
         finally:
-            del self._under_way[dispatch.number]
+            del self.under_way[dispatch.number]
         # After an error, this is not reached: the tasks may still be at work.
         for task in dispatch.tasks:
             self._quota.end(task.name)
@@ -347,7 +342,7 @@ class WaveRunner:
                 if dispatch is None:
                     continue  # An attempt woke up after its dispatch had ended.
                 task = dispatch.tasks[attempt.task]
-                is_under_way = dispatch.number in self._under_way
+                is_under_way = dispatch.number in self.under_way
                 for claim in self._aggregation.add_progress(task, head):
                     if is_under_way:
                         self._schedule.done(Shard.parse(claim))
@@ -427,7 +422,7 @@ class WaveRunner:
 
     async def cancel(self) -> None:
         """Let Spark kill the tasks that handle, and release all waves."""
-        for each in list(self._under_way.values()):
+        for each in list(self.under_way.values()):
             with suppress(DrainerError):  # Spark itself may be gone.
                 await blocking_call(self._jobs.cancel, each.name)
         while self._waves:
@@ -439,9 +434,9 @@ class WaveRunner:
         The end of a job means that its tasks have ended, unless the job has failed. Then each task
         must have reported its end, or its process must be dead.
         """
-        while self._under_way or self._broken:
+        while self.under_way or self._broken:
             with suppress(DrainerError):
-                if not self._under_way and await blocking_call(
+                if not self.under_way and await blocking_call(
                     self._state.attempts_are_over, self._handler.epoch + 1
                 ):
                     return

@@ -300,13 +300,9 @@ def _started(
             spark = _begin(master, name, settings, launched)
     # A session that existed already has its own settings.
     check_conf(dict(spark.sparkContext.getConf().getAll()))
-    logging.getLogger().addFilter(_is_not_of_py4j)
-    return spark
-
-
-def _is_not_of_py4j(record: logging.LogRecord) -> bool:
     # py4j uses the root logger, so only the file name tells its records from others.
-    return bool(record.pathname != java_gateway.__file__)
+    logging.getLogger().addFilter(lambda record: record.pathname != java_gateway.__file__)
+    return spark
 
 
 def _begin(

@@ -37,10 +37,6 @@ EXIT_CUT = 75  # A worker whose calls are cut off exits with "try again" (EX_TEM
 IDLE_S = 20.0  # An idle worker closes the handler after this time; Spark ends it after a minute.
 
 
-def _no_calls() -> int:
-    return 0
-
-
 @dataclass(eq=False)
 class Fence:
     """Ensures that no call begins once another process may be at work on the same sub-messages.
@@ -68,7 +64,7 @@ class Fence:
         self.lost: DrainerError | None = None
         self.silence: tuple[str, float] | None = None  # A task does not ask the brokers.
         self.trouble: str | None = None  # The reason why the last look failed.
-        self.calls: Callable[[], int] = _no_calls  # It returns how many calls are in the handler.
+        self.calls: Callable[[], int] = lambda: 0  # It returns how many calls are in the handler.
         self.control = DriverControl()  # The newest message of the driver.
         self._lease = Lease(self.times)
         self._attempt: Attempt | None = None
@@ -105,7 +101,7 @@ class Fence:
             self._attempt = None
         if self.calls():
             return False
-        self.calls = _no_calls
+        self.calls = lambda: 0
         return True
 
     def ensure_at_rest(self) -> None:
