@@ -202,35 +202,26 @@ class Breaker:
         return self._next_probe_s if self.is_open and self._probe is None else None
 
     def failed(
-        self,
-        sub: SubMessage,
-        number: int,
-        counted_in: FailureWindow | None,
-        *,
-        own: bool,
-        lanes: int,
-        running: int,
-        now_s: float,
+        self, sub: SubMessage, number: int, earlier: FailureWindow | None, at: Moment, *, own: bool
     ) -> FailureWindow | None:
         """Count a failed call, and open the breaker if too many have failed.
 
         Return the window in which the sub-message counts. When it fails again, the caller passes
-        that window as ``counted_in``.
+        that window as ``earlier``. Calls in flight may still end well, so the breaker opens only
+        once at least as many have failed.
 
         Args:
             number: how many calls have failed by now, including this one.
             own: whether the error is the message's own.
-            lanes: how many lanes have something to do.
-            running: how many calls are in flight. They may still end well, so the breaker opens
-                only once at least as many have failed.
         """
+        now_s = at.now_s
         if sub is self._probe:
             self._wait_s = min(PROBE_MOST_S, self._wait_s * 2)
             self.end_probe(sub, now_s)
             if not own:
                 self.own_since_s = None
-        if counted_in is not None and (counted_in is self._own or not own):
-            return counted_in
+        if earlier is not None and (earlier is self._own or not own):
+            return earlier
         window = self._own if own else self._unclear
         window.since = window.since if window.failed else number
         window.failed += 1
@@ -239,7 +230,7 @@ class Breaker:
                 self.own_since_s = self.own_since_s or now_s
                 self.open(now_s)
             return window
-        enough = window.failed >= max(running, min(FAILURES, max(2, lanes)))
+        enough = window.failed >= max(at.running, min(FAILURES, max(2, at.lanes)))
         if enough and window.succeeded < HEALTHY * window.failed:
             self.open(now_s)
         return window
@@ -548,13 +539,7 @@ class FailurePolicy:
         if self.settings.breaker:
             generation = breaker.generation
             record.window = breaker.failed(
-                sub,
-                self.doubts.failed_calls,
-                record.window,
-                own=fault is Fault.OWN,
-                lanes=at.lanes,
-                running=at.running,
-                now_s=at.now_s,
+                sub, self.doubts.failed_calls, record.window, at, own=fault is Fault.OWN
             )
             if generation != breaker.generation:
                 self._note_open()

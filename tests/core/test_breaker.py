@@ -16,6 +16,7 @@ from drainer.policy.failures import (
     SUCCESSES,
     Breaker,
     FailureWindow,
+    Moment,
 )
 
 
@@ -32,7 +33,7 @@ def fail(
     """Fail so many calls, each of another sub-message."""
     for number in range(since, since + times):
         breaker.failed(
-            SubMessage(), number, None, own=own, lanes=lanes, running=running, now_s=now_s
+            SubMessage(), number, None, Moment(now_s, lanes=lanes, running=running), own=own
         )
 
 
@@ -50,7 +51,7 @@ def probed(breaker: Breaker) -> SubMessage:
 
 
 def again(breaker: Breaker, sub: SubMessage, now_s: float) -> None:
-    breaker.failed(sub, 900, FailureWindow(), own=False, lanes=999, running=0, now_s=now_s)
+    breaker.failed(sub, 900, FailureWindow(), Moment(now_s, lanes=999), own=False)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def test_it_opens_when_so_many_sub_messages_failed_and_none_succeeded(
 
 def test_one_sub_message_that_fails_often_is_no_outage() -> None:
     breaker, sub = Breaker(), SubMessage()
-    breaker.failed(sub, 1, None, own=False, lanes=1, running=0, now_s=0.0)
+    breaker.failed(sub, 1, None, Moment(0.0, lanes=1), own=False)
     for _ in range(FAILURES):
         again(breaker, sub, 0.0)
     assert not breaker.is_open
@@ -85,12 +86,12 @@ def test_as_many_have_to_fail_as_are_in_flight_for_these_may_end_well() -> None:
 
 def test_a_sub_message_counts_once_in_a_window_of_own_errors_and_again_in_the_next() -> None:
     breaker, sub = Breaker(), SubMessage()
-    window = breaker.failed(sub, 1, None, own=True, lanes=9, running=0, now_s=0.0)
+    window = breaker.failed(sub, 1, None, Moment(0.0, lanes=9), own=True)
     for _ in range(FAILURES_OWN):
-        breaker.failed(sub, 2, window, own=True, lanes=9, running=0, now_s=0.0)
+        breaker.failed(sub, 2, window, Moment(0.0, lanes=9), own=True)
     assert not breaker.is_open
     breaker.succeeded(2)
-    assert breaker.failed(sub, 3, window, own=True, lanes=9, running=0, now_s=0.0) is not window
+    assert breaker.failed(sub, 3, window, Moment(0.0, lanes=9), own=True) is not window
 
 
 def test_a_probe_with_another_error_shows_that_it_is_not_the_messages_own() -> None:
