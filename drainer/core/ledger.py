@@ -101,7 +101,7 @@ class Ledger:
     ``watermark`` is the offset that is safe to commit. The ledger takes memory only for what is
     pending: it knows the finished messages above the watermark as the gaps between pending ones.
 
-    ``progress`` is what earlier runs have finished. Messages that they finished are not delivered
+    ``known`` is what earlier runs have finished. Messages that they finished are not delivered
     again. Of a message that they finished in part, only the other sub-messages are handled.
 
     A ledger that ``reports_outcomes`` reports the outcome of each message, not only of those that
@@ -109,14 +109,9 @@ class Ledger:
     """
 
     def __init__(
-        self,
-        start: int,
-        end: int,
-        progress: Progress | None = None,
-        *,
-        reports_outcomes: bool = False,
+        self, start: int, end: int, known: Progress | None = None, *, reports_outcomes: bool = False
     ) -> None:
-        known = progress or Progress(start)
+        known = known or Progress(start)
         self.end = end
         self.position = known.watermark  # Everything below was delivered, or is a hole.
         self.watermark = known.watermark

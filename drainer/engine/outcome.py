@@ -204,8 +204,7 @@ def lanes_parked(
         hint += " To continue lanes behind a dead letter, add --tune after-dead=continue."
     subject = "1 lane is" if lanes == 1 else f"{lanes:,} lanes are"
     return (LanesParked if read else Halted)(
-        f"{subject} parked behind failed sub-messages; {more}",
-        hint=hint,
+        f"{subject} parked behind failed sub-messages; {more}", hint=hint
     )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -273,10 +272,7 @@ def log_ends(settings: ClientSettings, topic: str) -> dict[int, int]:
 
 
 def find_marks(
-    settings: ClientSettings,
-    topic: str,
-    begins: Mapping[int, int],
-    marks: Mapping[int, AbstractSet[Header]],
+    settings: ClientSettings, topic: str, begins: Mapping[int, int], marks: dict[int, set[Header]]
 ) -> set[Header]:
     """Look for records in a topic by their marks, and return the marks that were found.
 

@@ -12,6 +12,7 @@ from drainer.kafka.loss import recreated
 from drainer.kafka.reader import FetchedBatch, KafkaMessage, RangeReader
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
+from drainer.model.ranges import Range
 from drainer.policy.rate_cap import RateLimiter
 
 PREFETCH_BYTES = 16 * 1024 * 1024
@@ -82,11 +83,7 @@ def read_spans(
 
 
 def first_messages(
-    settings: ClientSettings,
-    topic: str,
-    topic_id: str,
-    reader: str,
-    ranges: Mapping[int, tuple[int, int]],
+    settings: ClientSettings, topic: str, topic_id: str, reader: str, ranges: Mapping[int, Range]
 ) -> dict[int, KafkaMessage]:
     """Read the first message in the offsets ``[start, end)`` of each partition.
 

@@ -217,10 +217,7 @@ class _StopRequests:
 
     @contextmanager
     def listening(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        on_signal: Callable[[str], None],
-        _: Callable[[], None],
+        self, loop: asyncio.AbstractEventLoop, on_signal: Callable[[str], None], _: object
     ) -> Iterator[None]:
         """Pass interrupts on while the block runs. The drain calls this as ``stop_signals``."""
         with self._lock:

@@ -221,7 +221,7 @@ class Task:
     ) -> None:
         self.objects = Kept()
         starts = {stream: start for stream, (start, _) in bounds.items()}
-        self._records = TaskRecords(self.objects, "", starts)
+        self._records = TaskRecords(self.objects, "", starts, lambda: None)
         self._records.go_on_from(earlier)
         changes = streams_of(earlier.claims)
         ledgers = {}

@@ -276,13 +276,7 @@ class ControlChannel:
 class QuotaAllocator(Lender):
     """Lends a drain's concurrency to its tasks, and sends them the grants."""
 
-    def __init__(
-        self,
-        concurrency: Concurrency,
-        channel: ControlChannel,
-        *,
-        threads: bool,
-    ) -> None:
+    def __init__(self, concurrency: Concurrency, channel: ControlChannel, *, threads: bool) -> None:
         super().__init__(0)
         self._threads = threads
         self._channel = channel

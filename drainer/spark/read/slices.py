@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -29,7 +29,7 @@ from drainer.spark.session.failure import carrying
 from drainer.spark.task.chunk import CHECKSUM_MASK, ChunkWriter, why_whole
 from drainer.spark.task.python_worker import HandlerSpec, OpenHandler, python_worker
 from drainer.spark.task.rows import MANIFEST, Row, batches_of
-from drainer.split.splitting import PAST, Outage, split_failed, split_or_reject
+from drainer.split.splitting import PAST, Outage, SplitFunction, split_failed, split_or_reject
 
 DONE = -1  # In place of a shard's number, it means that the sub-message was finished before.
 # A task fetches this much ahead, in requests of a quarter of it. It is little, because a slice may
@@ -217,12 +217,7 @@ class _SliceReader:
         found = self._manifest
         return found.stop is not None or (found.connected and self._task.divided)
 
-    def _add(
-        self,
-        writer: ChunkWriter,
-        split: Callable[[Message], Iterable[SubMessage]],
-        message: Message,
-    ) -> None:
+    def _add(self, writer: ChunkWriter, split: SplitFunction, message: Message) -> None:
         subs, keys = identify_or_reject(message, split_or_reject(split, message))
         self._delivered.append(message.offset)
         done = self._done(message, subs, keys)

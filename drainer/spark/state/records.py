@@ -80,6 +80,9 @@ class TaskStatus:
     began_s: float = 0.0
 
 
+StatusOf = Callable[[], TaskStatus | None]
+
+
 class Head(msgspec.Struct, omit_defaults=True, frozen=True):
     """A record as the driver reads it. Fields without a description are those of ``TaskRecord``.
 
@@ -167,11 +170,7 @@ class TaskRecords:
     """
 
     def __init__(
-        self,
-        objects: Objects,
-        name: str,
-        starts: Mapping[int, int],
-        status: Callable[[], TaskStatus | None] = lambda: None,
+        self, objects: Objects, name: str, starts: Mapping[int, int], status: StatusOf
     ) -> None:
         self.path = f"{objects.uri}/{name}"  # Errors and views show this.
         self._objects = objects

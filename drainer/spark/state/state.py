@@ -47,7 +47,7 @@ from drainer.model.settings import FailureSettings
 from drainer.policy.failures import Totals
 from drainer.spark.state.lease import LeaseTimes, Process, is_dead, this_process
 from drainer.spark.state.objects import Folder, Objects, check_uri
-from drainer.spark.state.records import ENDED, Head, TaskRecords, TaskStatus
+from drainer.spark.state.records import ENDED, Head, StatusOf, TaskRecords
 from drainer.store.journal import decode_line, encode_line
 from drainer.store.place import PlanPlace, is_folder, split_uri
 
@@ -237,10 +237,7 @@ class State:
     # --- what tasks report ---
 
     def begin(
-        self,
-        attempt: Attempt,
-        starts: Mapping[int, int],
-        status: Callable[[], TaskStatus | None] = lambda: None,
+        self, attempt: Attempt, starts: Mapping[int, int], status: StatusOf = lambda: None
     ) -> TaskRecords:
         """Begin an attempt, and return its records, which take ``starts`` and ``status``.
 
@@ -445,13 +442,8 @@ class State:
                 Path(self.uri).rmdir()
 
     def _wait(
-        self,
-        earlier: Sequence[Attempt],
-        since_s: float,
-        times: LeaseTimes,
-        check: Callable[[], object],
+        self, left: list[Attempt], since_s: float, times: LeaseTimes, check: Callable[[], object]
     ) -> None:
-        left = list(earlier)
         while True:
             check()
             left = [attempt for attempt in left if not self._is_over(attempt)]
