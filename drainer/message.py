@@ -66,6 +66,9 @@ class NoKeys(KeySums):
         self.why = why
 
 
+AnyKeys = Sequence[Hashable] | KeySums  # A message's sub-keys, or what is known of them.
+
+
 def _read(owner: Message | SubMessage, content: Any) -> Any:
     """Return a content, decoded if it is raw JSON. It is decoded once, when it is first needed."""
     if type(content) is not Raw:
@@ -87,7 +90,7 @@ class LedgerEntry:
     ledger: Any
     left: int
     size: int  # The bytes of key and value. After delivery: all the memory that the message takes.
-    sub_keys: Sequence[Hashable] | KeySums
+    sub_keys: AnyKeys
     part: Any
 
 

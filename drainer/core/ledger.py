@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Hashable, Sequence
 
 from drainer.core.remainder import ReadSample
-from drainer.message import KeySums, Message
+from drainer.message import AnyKeys, KeySums, Message
 from drainer.model.progress import (
     DONE,
     OTHERWISE,
@@ -47,7 +47,7 @@ class PartialMessage:
         *("keys", "left_pending", "outcome", "unsplit"),
     )
 
-    def __init__(self, keys: Sequence[Hashable] | KeySums) -> None:
+    def __init__(self, keys: AnyKeys) -> None:
         self.keys = keys
         self.bits = 0
         # The bits of sub-messages that belong to other accounts. They are not finished here, and
@@ -184,7 +184,7 @@ class Ledger:
     def deliver(
         self,
         message: Message,
-        keys: Sequence[Hashable] | KeySums,
+        keys: AnyKeys,
         size: int,
         by_others: int = 0,
         outcome: Outcome = DONE,

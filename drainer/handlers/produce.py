@@ -43,7 +43,7 @@ class Produce(Handler):
     writes_records = True  # So an estimate applies the brokers' limits on writing.
 
     def __init__(self) -> None:
-        self._split: _Split = _whole
+        self._split: _Split = lambda message: (SubMessage(message.key, message.value),)
         self._writer: Writer | None = None
         self._timestamps = True
         self._topic = ""
@@ -195,10 +195,6 @@ def as_value(payload: Any) -> bytes | None:
     if payload is None or isinstance(payload, bytes):
         return payload
     return payload.encode() if isinstance(payload, str) else plain_json(payload)
-
-
-def _whole(message: Message) -> Iterable[SubMessage]:
-    return (SubMessage(message.key, message.value),)
 
 
 def _split_by(reference: str) -> tuple[_Split, str]:

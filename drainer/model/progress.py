@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from operator import add, attrgetter, sub
 from typing import TYPE_CHECKING, Any
 
 from drainer.errors import SplitFailed
-from drainer.message import KeySums, Message, NoKeys
+from drainer.message import AnyKeys, KeySums, Message, NoKeys
 from drainer.model.codec import JsonRecord, Whole
 from drainer.model.ranges import Range, Ranges, RangeSet, encode_ranges, join_ranges
 
@@ -149,7 +149,7 @@ class Partial:
         """Join two records of one message. A sub-message is finished if either record has it."""
         return Partial(other.count, other.checksum, self.bits | other.bits)
 
-    def finished_of(self, message: Message, keys: Sequence[Hashable] | KeySums) -> int:
+    def finished_of(self, message: Message, keys: AnyKeys) -> int:
         """Return the bits of the sub-messages that are finished, for a message with these sub-keys.
 
         A unit that stands for sub-messages of unknown keys has no bits. Raises SplitFailed if the

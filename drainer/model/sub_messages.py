@@ -11,7 +11,7 @@ from typing import Any, cast
 from msgspec import Raw
 
 from drainer.errors import SplitFailed
-from drainer.message import Barrier, KeySums, Message, SubMessage, Unsplit
+from drainer.message import AnyKeys, Barrier, KeySums, Message, SubMessage, Unsplit
 from drainer.text.mask import key_repr
 from drainer.text.raw_json import meaning
 
@@ -62,7 +62,7 @@ def is_sub_key(key: object) -> bool:
 
 def identify_or_reject(
     message: Message, subs: Iterable[SubMessage]
-) -> tuple[Sequence[SubMessage], Sequence[Hashable] | KeySums]:
+) -> tuple[Sequence[SubMessage], AnyKeys]:
     """Give each sub-message its identity, and return the sub-messages and their sub-keys.
 
     If they would break the account, the whole message becomes one unit, as if ``split`` had raised.

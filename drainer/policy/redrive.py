@@ -110,12 +110,7 @@ class LeftAlone(SubMessage):
     __slots__ = ("for_good", "redriven")
 
     def __init__(
-        self,
-        key: Hashable,
-        why: str | None,
-        redriven: Redriven | None = None,
-        *,
-        for_good: bool = False,
+        self, key: Hashable, why: str, redriven: Redriven | None = None, *, for_good: bool = False
     ) -> None:
         super().__init__(key, why, keys=None if redriven is None else redriven.keys)
         self.redriven = redriven

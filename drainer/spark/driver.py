@@ -119,7 +119,7 @@ class SparkRun:
         concurrency = Concurrency.of(running.concurrency)
         self._quota = QuotaAllocator(concurrency, self._channel, threads=threads)
         tasks = min(slots.handling, self._quota.most)
-        self._handler = _handler_spec(context, settings, shipped, uri, self._quota.most, tasks)
+        self._handler = self._handler_spec(shipped, uri, tasks)
         self._aggregation = Aggregation(plan, uri, epoch)
         self._monitor = TaskMonitor(
             self._aggregation,
@@ -158,6 +158,20 @@ class SparkRun:
         self._kept_to = 0
         self._reports_due_s = self._slots_due_s = 0.0
         self.ending.at_once.append(self._reader.stop)
+
+    def _handler_spec(self, shipped: Shipped, uri: str, tasks: int) -> HandlerSpec:
+        context, plan = self._context, self._plan
+        return HandlerSpec(
+            shipped=shipped,
+            client=context.cluster.settings,
+            terms=plan.terms,
+            epoch=plan.account.generation,  # The generation rises from run to run.
+            state=uri,
+            lease=self._settings.lease,
+            concurrency=self._quota.most,
+            options=context.options,
+            share=1 / tasks,
+        )
 
     async def _begin_to_read(self) -> None:
         """Begin to read the first wave, and return when a task has opened the handler and reached
@@ -389,28 +403,6 @@ class SparkRun:
             engine_counts={"waves": self._monitor.waves, "tasks": self._monitor.tasks_most},
             left_alone=None if self._plan.terms.redrive is None else self._work.left_alone,
         )
-
-
-def _handler_spec(
-    context: LocalContext,
-    settings: SparkSettings,
-    shipped: Shipped,
-    uri: str,
-    concurrency: int,
-    tasks: int,
-) -> HandlerSpec:
-    plan = context.plan
-    return HandlerSpec(
-        shipped=shipped,
-        client=context.cluster.settings,
-        terms=plan.terms,
-        epoch=plan.account.generation,  # The generation rises from run to run.
-        state=uri,
-        lease=settings.lease,
-        concurrency=concurrency,
-        options=context.options,
-        share=1 / tasks,
-    )
 
 
 async def close_handlers(

@@ -94,7 +94,7 @@ def test_a_silent_task_is_reported_and_makes_no_calls_until_it_is_repeated() -> 
     now_s, plan = 0.0, a_plan(100)
     aggregation = Aggregation(plan, "/state", 1)
     monitor = TaskMonitor(
-        aggregation, concurrency=20, buffer_bytes=1, plan_path="p", clock=lambda: now_s
+        aggregation, 0, concurrency=20, buffer_bytes=1, plan_path="p", clock=lambda: now_s
     )
     claims = {"3/8": {0: 1_000}, "7/8": {0: 1_000}}
     aggregation.begin(1, {0: (0, 40)}, {0: ((0, 40),)}, {**claims, "2/8": {0: 1_000}}, {})
@@ -145,7 +145,7 @@ def test_the_time_left_counts_sub_messages_of_waves_and_of_what_is_yet_to_be_rea
     plan = a_plan(100)  # messages of fifty
     aggregation = Aggregation(plan, "/state", 1)
     monitor = TaskMonitor(
-        aggregation, concurrency=20, buffer_bytes=1, plan_path="p", clock=lambda: now_s
+        aggregation, 0, concurrency=20, buffer_bytes=1, plan_path="p", clock=lambda: now_s
     )
 
     def showing(done: int, mark: int = 0) -> Status:
@@ -182,7 +182,7 @@ def test_of_all_tasks_the_one_that_is_least_far_holds_the_watermark_back() -> No
     now_s, plan = 0.0, a_plan(100)
     aggregation = Aggregation(plan, "/state", 1)
     monitor = TaskMonitor(
-        aggregation, concurrency=20, buffer_bytes=1, plan_path="p", clock=lambda: now_s
+        aggregation, 0, concurrency=20, buffer_bytes=1, plan_path="p", clock=lambda: now_s
     )
     aggregation.begin(1, {0: (0, 40)}, {0: ((0, 40),)}, {"0/2": {0: 90}, "1/2": {0: 90}}, {})
     one, other = aggregation.dispatch([[(1, "0/2")], [(1, "1/2")]]).tasks

@@ -28,6 +28,8 @@ from drainer.spark.task.handling import TaskRunner
 from drainer.spark.task.rows import CHUNKS, MANIFEST, OUTCOMES
 from drainer.spark.task.source import DOES_IT_SHUFFLE, TaskInput
 
+# The rows of a wave, and the number of the task for each shard to handle.
+WaveShare = tuple[DataFrame, Mapping[Shard, int]]
 _TYPES = {"int": IntegerType(), "long": LongType(), "binary": BinaryType()}
 
 
@@ -158,12 +160,11 @@ class Jobs:
                 raise
 
     def handle(
-        self, parts: Sequence[tuple[DataFrame, Mapping[Shard, int]]], runner: TaskRunner, name: str
+        self, parts: Sequence[WaveShare], runner: TaskRunner, name: str
     ) -> list[tuple[int, Mapping[str, Any]]]:
         """Handle parts of waves, and return the number of each task with its outcome.
 
-        ``parts`` has, for each of several waves, its rows and the number of the task for each shard
-        to handle.
+        ``parts`` has the share of each of several waves.
         """
         tasks = len(runner.given)
         # If Spark has lost rows, it reads them again, and brokers may not answer at that time.

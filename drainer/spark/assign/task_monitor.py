@@ -58,11 +58,7 @@ class TaskMonitor(MetricsSampler):
     """
 
     def __init__(
-        self,
-        aggregation: Aggregation,
-        given_up_before: int = 0,
-        quiet_s: float = QUIET_S,
-        **named: Any,
+        self, aggregation: Aggregation, given_up_before: int, quiet_s: float = QUIET_S, **named: Any
     ) -> None:
         """Begin with the ``given_up_before`` sub-messages that earlier runs gave up.
 

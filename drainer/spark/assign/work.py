@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from drainer.core.dispatch import all_of
 from drainer.engine.checkpointer import Checkpointer
@@ -27,7 +26,7 @@ from drainer.model.settings import LocalSettings
 from drainer.policy.failures import Totals
 from drainer.spark.assign.aggregation import Dispatch
 from drainer.spark.assign.control import QuotaAllocator
-from drainer.spark.assign.jobs import PreparedWave
+from drainer.spark.assign.jobs import PreparedWave, WaveShare
 from drainer.spark.assign.reading import Reader
 from drainer.spark.assign.schedule import Part, Schedule
 from drainer.spark.assign.task_monitor import TaskMonitor
@@ -35,9 +34,6 @@ from drainer.spark.session.failure import error_of
 from drainer.spark.state.state import State
 from drainer.spark.task.handling import TaskRunner
 from drainer.spark.task.source import TaskInput
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 LOOK_S = 0.1
 WORTH_BYTES = 64 * 1024  # With this many bytes of chunks, a task is worth its start.
@@ -252,10 +248,7 @@ class WaveRunner:
         return frozenset(n for n, start in starts if at[n] < start)
 
     async def _run_dispatch(
-        self,
-        dispatch: Dispatch,
-        rows: Sequence[tuple[DataFrame, Mapping[Shard, int]]],
-        runner: TaskRunner,
+        self, dispatch: Dispatch, rows: Sequence[WaveShare], runner: TaskRunner
     ) -> None:
         """Run the job of a dispatch to its end, and add its outcome to the account."""
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -16,7 +16,7 @@ import pyarrow as pa
 from drainer.core.other_claims import OtherClaims
 from drainer.kafka.reader import FetchedBatch
 from drainer.kafka.spans import read_range
-from drainer.message import Barrier, KeySums, Message, Origin, SubMessage, Unsplit
+from drainer.message import AnyKeys, Barrier, KeySums, Message, Origin, SubMessage, Unsplit
 from drainer.model.claims import ALL, Claims, ShardMap
 from drainer.model.order import LANE_OF, Order
 from drainer.model.progress import Partial, Progress
@@ -255,9 +255,7 @@ class _SliceReader:
         if shard >= 0:
             writer.add_whole(shard, message)
 
-    def _shards_of(
-        self, subs: Sequence[SubMessage], keys: Sequence[Hashable] | KeySums, done: int
-    ) -> list[int]:
+    def _shards_of(self, subs: Sequence[SubMessage], keys: AnyKeys, done: int) -> list[int]:
         """Return the shard of each sub-message, or ``DONE`` if it was finished before."""
         # Most sub-messages have one text as sub-key, and a backlog has millions of them. So no
         # function is called for each of these.
@@ -278,9 +276,7 @@ class _SliceReader:
             self._manifest.connected = True
         return shard if self._task.divided and shard is not None else 0
 
-    def _done(
-        self, message: Message, subs: Sequence[SubMessage], keys: Sequence[Hashable] | KeySums
-    ) -> int:
+    def _done(self, message: Message, subs: Sequence[SubMessage], keys: AnyKeys) -> int:
         known = self._partial.get(message.offset)
         done = 0 if known is None else known.finished_of(message, keys)
         if self._other_claims is not None:

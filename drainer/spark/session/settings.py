@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from drainer.errors import Refused, SandboxRefused, UsageError, raised_as
 from drainer.host.java import find_java
@@ -146,8 +146,7 @@ class SessionSettings:
     @property
     def tasks(self) -> int | None:
         """The maximum number of tasks that work at once; None to use most of the slots."""
-        tasks: int | None = self.own(TASKS)
-        return tasks
+        return cast("int | None", self.own(TASKS))
 
     @property
     def is_local(self) -> bool:
@@ -206,14 +205,12 @@ class SparkSettings(SessionSettings):
     @property
     def state(self) -> str | None:
         """The folder or URI where tasks record what is done; None for a folder beside the plan."""
-        state: str | None = self.own(STATE)
-        return state
+        return cast("str | None", self.own(STATE))
 
     @property
     def shards(self) -> int | None:
         """The number of hash ranges of the sub-keys; None if the number of slots decides it."""
-        shards: int | None = self.own(SHARDS)
-        return shards
+        return cast("int | None", self.own(SHARDS))
 
     @property
     def lease(self) -> LeaseTimes:
