@@ -64,7 +64,11 @@ class ThreadWorkers(Workers):
         for _ in range(more):
             # If a thread has not left yet, it stays, and no new one is needed.
             if not (self._leaves and _taken(self._leaves.pop())):
-                self._start_one()
+                number = self._threads
+                self._threads += 1
+                self._runtime.thread(
+                    target=self._work, args=(number,), name=f"worker-{number}", daemon=True
+                ).start()
         # Threads that are to leave do so before anything else begins.
         ahead = self._recalled() if more < 0 else []
         self._let_go(-more)
@@ -140,13 +144,6 @@ class ThreadWorkers(Workers):
         for _ in range(threads):
             self._leaves.append(leave := [True])
             self._inbox.put(leave)
-
-    def _start_one(self) -> None:
-        number = self._threads
-        self._threads += 1
-        self._runtime.thread(
-            target=self._work, args=(number,), name=f"worker-{number}", daemon=True
-        ).start()
 
     async def _watch(self) -> None:
         while True:

@@ -203,7 +203,7 @@ class Calibration:
         workers = min(CONCURRENCY_MOST, max(CONCURRENCY_LEAST, self.concurrency))
         if not self.is_async:
             workers = min(THREADS_MOST, self.concurrency)
-        return self._drain(SUB_MESSAGES, workers, workers * LATENCY_PER_WORKER_S)
+        return self._drain(SUB_MESSAGES, workers, workers * LATENCY_PER_WORKER_S, None)
 
     def together_s(self, batching: Batching) -> float:
         """Measure the processor time per sub-message when calls are full, in seconds."""
@@ -215,9 +215,7 @@ class Calibration:
         latency_s = in_calls * LATENCY_PER_WORKER_S / 10
         return self._drain(subs, calls, latency_s, Batching(most=together))
 
-    def _drain(
-        self, subs: int, workers: int, latency_s: float, batching: Batching | None = None
-    ) -> float:
+    def _drain(self, subs: int, workers: int, latency_s: float, batching: Batching | None) -> float:
         in_each = 1 if self.fan_out is None else max(1, round(self.fan_out))
         origin, value = Origin("", "", 0), bytes(MESSAGE_BYTES)
         messages = [
