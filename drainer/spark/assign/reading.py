@@ -58,6 +58,7 @@ class Reader:
     to the first wave without connections.
 
     Attributes:
+        waves: cuts what is left into waves.
         failures: the failure settings for the next wave.
         stops: the partitions that are read no further, since ``split`` rejected a message.
         stopped: whether the reader begins no other wave, and waits for no broker.
@@ -73,7 +74,7 @@ class Reader:
         self.settings = settings
         self.jobs = jobs
         lefts = {n: (watermarks[n], part.end) for n, part in plan.account.partitions.items()}
-        self._waves = Waves(lefts, settings.wave_bytes, settings.message_bytes)
+        self.waves = Waves(lefts, settings.wave_bytes, settings.message_bytes)
         self._divides = settings.shards > 1  # Whether the next wave is divided.
         self._next: asyncio.Task[PreparedWave] | None = None  # The task that reads the next wave.
         self._ahead = False  # Whether a dispatch takes its slots before the reading job does.
@@ -97,11 +98,6 @@ class Reader:
         """Whether the next wave is read, so that ``next_wave`` returns without waiting."""
         return self._next is not None and self._next.done()
 
-    @property
-    def about(self) -> int:
-        """The estimated number of waves that are still to be read."""
-        return self._waves.about
-
     def complete_status(self, status: Status, *, waited_for: bool) -> Status:
         """Add how fast all tasks read compared with the cap, if there is one.
 
@@ -120,7 +116,7 @@ class Reader:
         With ``behind``, reading begins only when that returns True, so that another job gets its
         slots first. Otherwise, reading may take all slots.
         """
-        if self._next is None and self._waves.left:
+        if self._next is None and self.waves.left:
             self._ahead = behind is not None
             self._next = asyncio.create_task(self._read_next(behind))
             # After a stop nobody waits for this task, and asyncio would log its error.
@@ -180,7 +176,7 @@ class Reader:
         # A wave may be read several times, and split may reject other messages each time. So only
         # the last reading counts.
         self.stops.update(prepared.stops)
-        self._waves.stop(self.stops)
+        self.waves.stop(self.stops)
         return prepared
 
     async def _read_wave(self) -> PreparedWave:
@@ -189,7 +185,7 @@ class Reader:
         If something connects its shards, it is read again without dividing it. If partitions stop
         before their ends, it is read again without the messages that follow the stops.
         """
-        ranges: Mapping[int, Range] = self._waves.next()
+        ranges: Mapping[int, Range] = self.waves.next()
         while True:
             prepared = await self._read_patiently(ranges)
             if prepared.connected and self._divides:
@@ -203,7 +199,7 @@ class Reader:
         if not prepared.connected:
             self._divides = self.settings.shards > 1
         processor_s = sum(each.processor_s for each in prepared.manifests)
-        self._waves.took(ranges, prepared.log_bytes, processor_s)
+        self.waves.took(ranges, prepared.log_bytes, processor_s)
         return prepared
 
     async def _read_patiently(self, ranges: Mapping[int, Range]) -> PreparedWave:
@@ -233,7 +229,7 @@ class Reader:
             readers = max(1, slots // 2)
         elif self._ahead and not self._starved:  # The next dispatch must find slots.
             readers = max(1, slots - self.settings.slots.handling)
-        slices = tuple(self._waves.slices(ranges, readers))
+        slices = tuple(self.waves.slices(ranges, readers))
         task = SliceTask(
             handler=self.settings.handler,
             shards=self.settings.shards,

@@ -164,7 +164,7 @@ class WaveRunner:
         for each in prepared.manifests:
             self.left_alone.update(each.left_alone)
             self._left_alone_subs += each.left_alone_subs
-        self._monitor.note_wave(number + self._reader.about, prepared.manifests)
+        self._monitor.note_wave(number + self._reader.waves.about, prepared.manifests)
         counts = {shard: sum(each.values()) for shard, each in prepared.subs.items()}
         self._schedule.add(number, counts)
         chunk_bytes = sum(each.chunk_bytes for each in prepared.manifests)
@@ -394,24 +394,24 @@ class WaveRunner:
 
     def _left_over(self) -> DrainerError | None:
         """Return the error if not all is done, although all was read; None if all is done."""
-        parked = len(self.parked)
         if self._aggregation.complete:
             return None
-        if not parked and self._reader.stops:
+        if parked := len(self.parked):
+            behind_letters = bool(self._aggregation.parked)
+            return lanes_parked(parked, read=True, behind_letters=behind_letters)
+        if self._reader.stops:
             return Halted(
                 f"split rejected a message of partition {min(self._reader.stops)}, and drainer read"
                 " no further there",
                 hint="Resume.",
             )
-        if not parked and self._aggregation.counts()[1].pending == self._left_alone_subs:
+        if self._aggregation.counts()[1].pending == self._left_alone_subs:
             return None
-        if not parked:
-            return DrainerError(
-                "everything is read, but not everything is done: the watermarks are at"
-                f" {self._aggregation.watermarks}",
-                hint="This is a bug in drainer: report it, and keep the plan.",
-            )
-        return lanes_parked(parked, read=True, behind_letters=bool(self._aggregation.parked))
+        return DrainerError(
+            "everything is read, but not everything is done: the watermarks are at"
+            f" {self._aggregation.watermarks}",
+            hint="This is a bug in drainer: report it, and keep the plan.",
+        )
 
     async def cancel(self) -> None:
         """Let Spark kill the tasks that handle, and release all waves."""

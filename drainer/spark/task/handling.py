@@ -69,9 +69,7 @@ class TaskRunner:
             outcome = self._drain_share(number, context.taskAttemptId(), rows_of(batches))
         yield batch_of([(number, pickle.dumps(outcome))], OUTCOMES)
 
-    def _drain_share(
-        self, number: int, attempt_number: int, rows: Iterable[Row]
-    ) -> Mapping[str, Any]:
+    def _drain_share(self, number: int, attempt_number: int, rows: Iterable[Row]) -> dict[str, Any]:
         """Handle everything that one task is given, and return how that ended."""
         given = self.given[number]
         state = State.open(self.handler.state, self.handler.terms.drain_id)
@@ -191,7 +189,7 @@ class Borrower:
         self._share = 0.0
         self._calls = self._seen = 0
         self._reported = 0  # The number of the newest grants that the task has obeyed.
-        self._borrowed = Borrowed()
+        self.borrowed = Borrowed()  # The report on the calls that the task has borrowed.
 
     def take(self) -> Grant:
         """Return the calls and the settings that the driver's newest message grants."""
@@ -210,14 +208,10 @@ class Borrower:
     def obeyed(self, in_flight: int, ready: int, work_done: tuple[int, int, int]) -> None:
         """Note how the task uses the calls. Report if it obeys the newest grants for the first
         time."""
-        self._borrowed = Borrowed(self._seen, in_flight, ready, *work_done)
+        self.borrowed = Borrowed(self._seen, in_flight, ready, *work_done)
         if self._reported != self._seen and in_flight <= self._calls:
             self._reported = self._seen
             self._report()
-
-    def borrowed(self) -> Borrowed:
-        """Return the report on the calls that the task has borrowed."""
-        return self._borrowed
 
 
 class TaskView:
@@ -257,14 +251,12 @@ class TaskView:
             rules=status.rules,
             timing=status.timing,
             trouble=status.health.trouble,
-            borrowed=None if self._is_over else self._borrower.borrowed(),
+            borrowed=None if self._is_over else self._borrower.borrowed,
             began_s=self._began_s,
         )
 
 
-def _outcome(
-    summary: Summary, dispatcher: Dispatcher, status: TaskStatus | None
-) -> Mapping[str, Any]:
+def _outcome(summary: Summary, dispatcher: Dispatcher, status: TaskStatus | None) -> dict[str, Any]:
     """Return how the task ended. Lanes that it leaves parked are not a failure."""
     cause = summary.cause
     failed = cause is not None and not isinstance(cause, LanesParked)
