@@ -5,6 +5,7 @@ The topic is checked before the preview, and created after the drain was confirm
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from drainer.errors import BadExpression, Refused, raised_as
@@ -38,30 +39,25 @@ class Policy:
     topic: DeadLetterTopicInfo | None
     too_small: str | None = None
 
-    @property
-    def warnings(self) -> list[str]:
-        """Warnings about losses that a resume can't undo."""
-        found = self._of_topic()
+    def warnings(self) -> Iterator[str]:
+        """Yield warnings about losses that a resume can't undo."""
+        topic = self.topic
+        if topic is not None and topic.hidden:
+            seeing = granting("DESCRIBE_CONFIGS", f"topic {topic.name}")
+            yield (
+                f"dead letters in {topic.name} may vanish: this user may not see its retention and"
+                f" compaction. {seeing}"
+            )
+        else:
+            yield from filter(None, [self.too_small])
+            if topic is not None and topic.retention_ms is not None:
+                after = days(topic.retention_ms)
+                yield f"dead letters in {topic.name} vanish after {after} (retention.ms)"
         if self.failures.skip:
-            found.append(
+            yield (
                 "skipped sub-messages count as done: neither this drain nor the group's consumers"
                 " will handle them"
             )
-        return found
-
-    def _of_topic(self) -> list[str]:
-        topic = self.topic
-        too_small = [self.too_small] if self.too_small else []
-        if topic is not None and topic.hidden:
-            seeing = granting("DESCRIBE_CONFIGS", f"topic {topic.name}")
-            return [
-                f"dead letters in {topic.name} may vanish: this user may not see its retention and"
-                f" compaction. {seeing}"
-            ]
-        if topic is None or topic.retention_ms is None:
-            return too_small
-        after = days(topic.retention_ms)
-        return [*too_small, f"dead letters in {topic.name} vanish after {after} (retention.ms)"]
 
     @property
     def makes(self) -> str | None:

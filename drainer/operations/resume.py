@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from drainer.engine.preview import PartitionAction
+from drainer.engine.preview import PartitionAction, Preview
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import PlanRefused
 from drainer.kafka.backlog import open_transactions
@@ -18,7 +18,8 @@ from drainer.model.account import Account, Event, EventKind, PartitionPlan
 from drainer.model.claims import class_of
 from drainer.model.destinations import with_own_destinations
 from drainer.model.listed import name_lost
-from drainer.model.plan import OffsetPlan, describe_open_transactions
+from drainer.model.option import Concurrency
+from drainer.model.plan import OffsetPlan, OpenTransaction, describe_open_transactions
 from drainer.model.priority import PriorityClasses
 from drainer.model.ranges import Range
 from drainer.model.rate_cap import CapCurve
@@ -26,8 +27,8 @@ from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.terms import PayloadSettings, Terms
 from drainer.operations.examine import changes, ensure_all, examine, group_offsets
 from drainer.operations.group import live_readers
-from drainer.operations.policy import resolve_policy
-from drainer.operations.start import Findings, Prepared, build_prepared
+from drainer.operations.policy import Policy, resolve_policy
+from drainer.operations.start import Prepared, build_prepared
 from drainer.policy.rules import Selection
 from drainer.store.plan_file import LoadedPlan, SavedPlan
 from drainer.text.mask import mask_text
@@ -120,22 +121,22 @@ def prepare_resume(
         *(terms.failures.skips_in_words, committed),
     )
     plan = _resumed(terms, loaded, partitions, classes, event)
-    warnings = (
-        *loaded.warnings,
-        *_gap_warning(gaps),
-        *([describe_open_transactions(open_)] if open_ else []),
-        *policy.warnings,
-        *_parked_warning(plan.account.parked),
-        *changes(cluster, loaded.plan, committed),
-        *_code_warning(loaded.plan, handler.code),
-        *replaced,
-    )
-    facts = tuple(text for text, _ in checks)
     readers = None if terms.commits else live_readers(cluster, terms.group)
-    findings = Findings(_actions(known, committed), facts, warnings, open_, readers)
-    if known.undone is not None:
-        findings = replace(findings, notes=(f"the drain {known.last_run(runtime.wall())}",))
-    return build_prepared(cluster, plan, handler, running, policy, file, loaded, findings)
+    found = Preview(
+        *(plan, Concurrency.of(running.concurrency), running.buffer_bytes, file.path),
+        _actions(known, committed),
+        resumes=True,
+        checks=tuple(text for text, _ in checks),
+        warnings=(
+            *filter(None, [readers]),
+            *_warnings(cluster, loaded, plan, policy, gaps, open_),
+            *replaced,
+        ),
+        open_transactions=open_,
+        needs_yes=readers is not None,
+        notes=(f"the drain {known.last_run(runtime.wall())}",) if known.undone else (),
+    )
+    return build_prepared(cluster, found, handler, running, policy, file, loaded)
 
 
 def _actions(account: Account, committed: Mapping[int, int | None]) -> tuple[PartitionAction, ...]:
@@ -202,28 +203,29 @@ def _ensure_same_split(plan: OffsetPlan, handler: LoadedHandler) -> None:
             )
 
 
-def _gap_warning(gaps: Mapping[int, Sequence[Range]]) -> list[str]:
-    if not gaps:
-        return []
-    lost = name_lost(gaps)
-    return [f"retention deleted records before the drain handled them, so they are lost: {lost}"]
-
-
-def _code_warning(plan: OffsetPlan, code: str | None) -> list[str]:
-    if plan.terms.handler_code in (None, code):
-        return []
-    return [
-        f"the code of {plan.terms.handler} has changed since the last run: the new code handles"
-        " the pending sub-messages"
-    ]
-
-
-def _parked_warning(parked: Sequence[str]) -> list[str]:
-    if not parked:
-        return []
-    if len(parked) == 1:
-        lanes = f"lane {mask_text(parked[0])} stays parked behind a dead letter"
-    else:
-        among = mask_text(parked[0])
-        lanes = f"{len(parked):,} lanes stay parked behind dead letters, {among} among them"
-    return [f"{lanes}; to continue them, add --tune after-dead=continue"]
+def _warnings(
+    cluster: Cluster,
+    loaded: LoadedPlan,
+    plan: OffsetPlan,
+    policy: Policy,
+    gaps: Mapping[int, Sequence[Range]],
+    open_: Sequence[OpenTransaction],
+) -> Iterator[str]:
+    yield from loaded.warnings
+    if gaps:
+        lost = name_lost(gaps)
+        yield f"retention deleted records before the drain handled them, so they are lost: {lost}"
+    if open_:
+        yield describe_open_transactions(open_)
+    yield from policy.warnings()
+    if parked := [*map(mask_text, plan.account.parked[:1])]:
+        lanes = f"lane {parked[0]} stays parked behind a dead letter"
+        if (many := len(plan.account.parked)) > 1:
+            lanes = f"{many:,} lanes stay parked behind dead letters, {parked[0]} among them"
+        yield f"{lanes}; to continue them, add --tune after-dead=continue"
+    yield from changes(cluster, loaded.plan, plan.account.committed)
+    if loaded.plan.terms.handler_code not in (None, plan.terms.handler_code):
+        yield (
+            f"the code of {loaded.plan.terms.handler} has changed since the last run: the new code"
+            " handles the pending sub-messages"
+        )

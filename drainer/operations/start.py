@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from drainer.model.deadline import DeadlineWatch
 from drainer.model.listed import counted, listed
 from drainer.model.option import Concurrency
 from drainer.model.order import Order
-from drainer.model.plan import OffsetPlan, OpenTransaction
+from drainer.model.plan import OffsetPlan
 from drainer.model.priority import NO_CLASSES, PriorityClasses
 from drainer.model.progress import Progress
 from drainer.model.rate_cap import CapCurve
@@ -110,27 +110,6 @@ class Prepared:
         return not self.action.resumes and not self.action.offsets
 
 
-@dataclass(frozen=True, slots=True)
-class Findings:
-    """Facts for the preview of a drain, which were found while it was prepared.
-
-    Attributes:
-        checks: the checks that passed, a sentence for each.
-        open_transactions: transactions that keep newer records out of the backlog.
-        readers: a warning about live consumers, for a drain that commits nothing.
-        new_group: whether Kafka has no group of this name yet.
-        notes: sentences about what is neither a check nor a warning.
-    """
-
-    partitions: tuple[PartitionAction, ...]
-    checks: tuple[str, ...]
-    warnings: tuple[str, ...]
-    open_transactions: tuple[OpenTransaction, ...]
-    readers: str | None = None
-    new_group: bool = False
-    notes: tuple[str, ...] = ()
-
-
 def prepare(
     cluster: Cluster,
     request: Request,
@@ -172,69 +151,61 @@ def prepare(
     plan = _new_plan(cluster, request, topic, backlog, policy.failures, running, runtime)
     elsewhere = _known_elsewhere(plan)
     is_blind = request.range.from_ in OF_GROUPS and not (is_new or seen or elsewhere)
-    findings = Findings(
+    found = Preview(
+        *(plan, Concurrency.of(running.concurrency), running.buffer_bytes, path),
         tuple(
             PartitionAction(part.partition, part.start, part.end, part.committed)
             for part in backlog.partitions.values()
         ),
-        tuple(checks),
-        (
+        checks=tuple(checks),
+        warnings=(
+            *filter(None, [readers]),
             *_warnings(cluster, request, backlog, seen),
             *elsewhere,
             *([cluster.missing(request.group)] if is_new and not request.commits else []),
-            *policy.warnings,
+            *policy.warnings(),
         ),
-        backlog.open_transactions,
-        readers,
+        open_transactions=backlog.open_transactions,
+        needs_yes=readers is not None,
         new_group=is_new and not new_group,
         notes=(UNKNOWN_HERE,) if is_blind else (),
     )
-    return build_prepared(
-        cluster, plan, request.handler, running, policy, plan_at(path), seen, findings
-    )
+    return build_prepared(cluster, found, request.handler, running, policy, plan_at(path), seen)
 
 
 def build_prepared(
     cluster: Cluster,
-    plan: OffsetPlan,
+    found: Preview,
     handler: LoadedHandler,
     running: LocalSettings,
     policy: Policy,
     file: SavedPlan,
     seen: LoadedPlan | None,
-    findings: Findings,
 ) -> Prepared:
-    """Make the preview of a drain that passed all checks, and keep what the drain needs to run."""
-    resumes = plan.account.history[-1].what is EventKind.RESUMED
+    """Complete the preview of a drain that passed all checks, and keep what the drain needs.
+
+    ``found`` is the preview without what the handler, its settings and a few messages tell.
+    """
+    plan = found.plan
     messages = cache(partial(sampled, cluster, plan))
     checks, warnings = handler.check_before_preview(messages)
     earlier = {} if seen is None or _finished_nothing(seen) else seen.plan.terms.options
     on_target = handler.look_at_target(
         lambda topic: len(written_topic(cluster, topic).partitions), earlier
     )
-    examples, tried, is_unlikely = NOTHING_SEEN if resumes else look(handler, plan, messages)
+    examples, tried, is_unlikely = NOTHING_SEEN if found.resumes else look(handler, plan, messages)
     options = handler.kept_options(plan.terms.options)
-    plan = replace(plan, terms=replace(plan.terms, options=options))
-    action = Preview(
-        plan,
+    action = replace(
+        found,
+        plan=replace(plan, terms=replace(plan.terms, options=options)),
         batching=handler.batching,
-        concurrency=Concurrency.of(running.concurrency),
-        buffer_bytes=running.buffer_bytes,
         plan_path=file.path,
-        partitions=findings.partitions,
-        resumes=resumes,
-        checks=(*findings.checks, *checks, *on_target[0]),
-        warnings=(
-            *filter(None, [findings.readers]),
-            *(*findings.warnings, *warnings, *on_target[1], *tried),
-        ),
+        checks=(*found.checks, *checks, *on_target[0]),
+        warnings=(*found.warnings, *warnings, *on_target[1], *tried),
         makes_topic=policy.makes,
-        open_transactions=findings.open_transactions,
         deadline=DeadlineWatch().judge(running.deadline, THIS_PROCESS.wall(), 0.0, None),
-        needs_yes=findings.readers is not None or is_unlikely,
+        needs_yes=found.needs_yes or is_unlikely,
         examples=examples,
-        new_group=findings.new_group,
-        notes=findings.notes,
     )
     prepared = Prepared(action, handler, seen, policy, file)
     if plan.terms.limits is None:
@@ -245,16 +216,22 @@ def build_prepared(
 
 def _warnings(
     cluster: Cluster, request: Request, backlog: Backlog, seen: LoadedPlan | None
-) -> list[str]:
-    found = [*backlog.remarks, *_leap_warning(backlog)]
+) -> Iterator[str]:
+    yield from backlog.remarks
+    leaps = [
+        f"{part.skipped_before:,} of partition {number}, before {part.start}"
+        for number, part in backlog.partitions.items()
+        if part.committed is not None and part.skipped_before
+    ]
+    if leaps:
+        yield f"--from skips offsets: {listed(leaps)}"
     if cluster.group(lock_group(request.group, commits=request.commits)).members:
-        found.append("another drain of this group seems to run; this one would wait")
+        yield "another drain of this group seems to run; this one would wait"
     if seen is not None and backlog.offsets:
         finished = "finished " if seen.plan.account.complete else ""
         drain = f"{finished}drain {seen.plan.terms.drain_id}"
         why = "nothing of it was handled" if _did_nothing(seen) else "it has the same path"
-        found.append(f"drainer sets the plan of the {drain} aside, because {why}")
-    return found
+        yield f"drainer sets the plan of the {drain} aside, because {why}"
 
 
 def _known_elsewhere(plan: OffsetPlan) -> list[str]:
@@ -274,15 +251,6 @@ def _known_elsewhere(plan: OffsetPlan) -> list[str]:
                 f" the offset; to go on with it: {account.resuming.command(path)}"
             )
     return found
-
-
-def _leap_warning(backlog: Backlog) -> list[str]:
-    leaps = [
-        f"{part.skipped_before:,} of partition {number}, before {part.start}"
-        for number, part in backlog.partitions.items()
-        if part.committed is not None and part.skipped_before
-    ]
-    return [f"--from skips offsets: {listed(leaps)}"] if leaps else []
 
 
 def _new_plan(
