@@ -28,10 +28,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from drainer.demo.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Message, SubMessage
 from scenarios.brokers import Broker
+from scenarios.fill import create_topic, fill
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/contributing/architecture.md"

@@ -19,7 +19,6 @@ from hypothesis import settings
 
 from command import forks
 from drainer.control import place
-from drainer.demo.fill import create_topic
 from drainer.errors import SandboxRefused
 from drainer.host.java import find_java
 from drainer.kafka import coordinator
@@ -32,6 +31,7 @@ from kafka.topic import PASSWORD, USER, await_coordinators
 from needs import missing
 from s3 import INSTALL, LOGIN, S3, running, versitygw
 from scenarios.brokers import Broker
+from scenarios.fill import create_topic
 from scenarios.trust.rights import strict_broker
 
 # Brokers and Spark live for seconds here: compiling their code as for days takes longer than it

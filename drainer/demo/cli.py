@@ -43,10 +43,9 @@ def demo(
     Example: `drainer demo`
     """
     ensure_installed("http", "the demo")
-    folder = folder_of(None)
     servers = sandbox.up(print_line=terminal.print_line).bootstrap_servers
     with (
         TemporaryDirectory(prefix="drainer-demo-") as plans,
         connect(ClientSettings.load(servers)) as cluster,
     ):
-        Demo(terminal, Path(plans), folder, servers, messages, concurrency).perform(cluster)
+        Demo(terminal, Path(plans), folder_of(None), cluster, messages, concurrency).perform()

@@ -9,17 +9,19 @@ import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from itertools import count as count_from
 from pathlib import Path
 from shlex import join
 
 import orjson
 
-from drainer.demo.fill import create_topic, fill
 from drainer.demo.service import UPDATE_S, Service
 from drainer.errors import EXIT_INTERRUPTED, DrainerError
 from drainer.host.process import python_module
 from drainer.kafka.cluster import Cluster
+from drainer.kafka.log import ClientLog
+from drainer.kafka.settings import ClientSettings
 from drainer.sandbox.sandbox import down_command
 from drainer.view.figures import count, duration
 from drainer.view.page import Tone
@@ -34,7 +36,7 @@ SEED = 20251121
 TOPIC, GROUP, OWN_GROUP = "demo", "indexer", "mine"
 # The demo stops the drain, and later kills it, at these shares of the updates.
 STOPPED_AT, KILLED_AT = 0.3, 0.6
-LOOK_S = 0.1
+LOOK_S, TIMEOUT_S = 0.1, 30.0
 
 
 def values(messages: int) -> Iterator[bytes]:
@@ -58,25 +60,23 @@ class Demo:
     _terminal: Terminal
     _folder: Path
     _sandbox: Path
-    _servers: str
+    _cluster: Cluster
     _messages: int
     _concurrency: int
 
     def __post_init__(self) -> None:
         self._updates = self._messages * UPDATES_PER_MESSAGE
         self._service = Service(self._sandbox)
-        self._topic, self._group, self._own_group = TOPIC, GROUP, OWN_GROUP
+        self._servers = self._cluster.settings.bootstrap_servers
+        taken = self._cluster.topic_names()  # There may be topics of earlier demos.
+        ends = chain([""], (f"-{number}" for number in count_from(2)))
+        end = next(each for each in ends if TOPIC + each not in taken)
+        self._topic, self._group, self._own_group = TOPIC + end, GROUP + end, OWN_GROUP + end
 
-    def perform(self, cluster: Cluster) -> None:
+    def perform(self) -> None:
         """Play the demo. The topic and the service stay, for the commands to try next."""
-        taken = cluster.topic_names()
-        if TOPIC in taken:  # It is from an earlier demo.
-            number = next(n for n in count_from(2) if f"{TOPIC}-{n}" not in taken)
-            names = (f"{name}-{number}" for name in (TOPIC, GROUP, OWN_GROUP))
-            self._topic, self._group, self._own_group = names
-        create_topic(cluster.settings, self._topic)
-        records = ((CUSTOMER, value, 0) for value in values(self._messages))
-        fill(cluster.settings, self._topic, records)
+        self._cluster.create_topic(self._topic)
+        self._fill(self._cluster.settings)
         self._title("A customer waits, and their whole backlog is on one partition")
         serial_s = self._updates * UPDATE_S
         self._terminal.print_line(
@@ -104,6 +104,14 @@ class Demo:
             self._terminal.print_line(f"✓ {sentence}")
         self._title(f"It took {duration(took_s)} instead of {duration(serial_s)}")
         self._show_next(*handling, *at_once)
+
+    def _fill(self, settings: ClientSettings) -> None:
+        conf = settings.produce_conf(ClientLog(), queue_buffering_max_messages=self._messages)
+        producer = settings.producer(conf)
+        for value in values(self._messages):
+            producer.produce(self._topic, value, CUSTOMER)
+        if left := producer.flush(TIMEOUT_S):
+            raise DrainerError(f"can't fill topic {self._topic}: {left} still unsent")
 
     def _what(self, group: str) -> tuple[str, ...]:
         split = ("--split", "updates", "--key", "payload.id")

@@ -39,6 +39,7 @@ class Policy:
     topic: DeadLetterTopicInfo | None
     too_small: str | None = None
 
+    @property
     def warnings(self) -> Iterator[str]:
         """Yield warnings about losses that a resume can't undo."""
         topic = self.topic

@@ -217,7 +217,7 @@ def _warnings(
         yield f"retention deleted records before the drain handled them, so they are lost: {lost}"
     if open_:
         yield describe_open_transactions(open_)
-    yield from policy.warnings()
+    yield from policy.warnings
     if parked := [*map(mask_text, plan.account.parked[:1])]:
         lanes = f"lane {parked[0]} stays parked behind a dead letter"
         if (many := len(plan.account.parked)) > 1:

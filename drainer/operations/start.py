@@ -163,7 +163,7 @@ def prepare(
             *_warnings(cluster, request, backlog, seen),
             *elsewhere,
             *([cluster.missing(request.group)] if is_new and not request.commits else []),
-            *policy.warnings(),
+            *policy.warnings,
         ),
         open_transactions=backlog.open_transactions,
         needs_yes=readers is not None,

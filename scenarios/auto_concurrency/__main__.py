@@ -19,11 +19,11 @@ from pathlib import Path
 
 import orjson
 
-from drainer.demo.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
 from scenarios.auto_concurrency.chart import draw
 from scenarios.auto_concurrency.handler import FAN_OUT, SLOTS
 from scenarios.brokers import Broker
+from scenarios.fill import create_topic, fill
 
 HANDLER = Path(__file__).with_name("handler.py")
 TOPIC = "auto"

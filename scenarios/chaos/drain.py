@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
-from drainer.demo.fill import fill
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from scenarios.brokers import delete_group, delete_topic
+from scenarios.fill import fill
 from scenarios.side_by_side.workloads import Workload
 
 HANDLER = Path(__file__).with_name("handler.py")

@@ -25,9 +25,9 @@ from typing import Any
 
 import orjson
 
-from drainer.demo.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
 from scenarios.brokers import Broker, delete_topic
+from scenarios.fill import create_topic, fill
 
 HANDLER = Path(__file__).with_name("handler.py")
 CUSTOMERS, CUSTOMER, UNKNOWN = 40, 4, 99

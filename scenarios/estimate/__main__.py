@@ -25,9 +25,9 @@ from typing import Any
 import orjson
 
 from drainer import sandbox
-from drainer.demo.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
 from scenarios.brokers import delete_group, delete_topic
+from scenarios.fill import create_topic, fill
 
 HANDLERS = Path(__file__).with_name("handlers.py")
 SEED = 1

@@ -25,11 +25,11 @@ from tempfile import TemporaryDirectory
 import orjson
 
 from drainer.control.client import watch
-from drainer.demo.fill import create_topic, fill
 from drainer.errors import Refused
 from drainer.kafka.settings import ClientSettings
 from drainer.model.status import Status
 from scenarios.brokers import Broker, delete_topic
+from scenarios.fill import create_topic, fill
 
 HANDLERS = Path(__file__).with_name("handlers.py")
 WITHIN, WITHIN_S = 0.25, 1.0

@@ -32,11 +32,11 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
 from drainer import sandbox
-from drainer.demo.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
 from drainer.payloads import registry
 from drainer.payloads.formats import registry_decoder
 from drainer.payloads.protobuf import compiled
+from scenarios.fill import create_topic, fill
 from scenarios.side_by_side.measure import Measured, measure
 
 TOPIC, CONCURRENCY, KEYS = "formats", 100, 10_000

@@ -23,10 +23,10 @@ from time import monotonic
 
 from pyte import Screen, Stream
 
-from drainer.demo.fill import create_topic, fill
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from scenarios.brokers import delete_group, delete_topic
+from scenarios.fill import create_topic, fill
 from scenarios.recording.film import Shot, rows_of, rule, svg
 
 COLUMNS, UPPER_LINES, LOWER_LINES = 100, 26, 6

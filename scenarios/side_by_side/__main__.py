@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drainer import sandbox
-from drainer.demo.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
 from scenarios.brokers import delete_group, delete_topic
+from scenarios.fill import create_topic, fill
 from scenarios.side_by_side.chart import draw
 from scenarios.side_by_side.measure import (
     DRAINER,

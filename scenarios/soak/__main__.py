@@ -25,10 +25,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
-from drainer.demo.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
 from drainer.model.option import parse_size
 from scenarios.brokers import Broker
+from scenarios.fill import create_topic, fill
 
 HANDLER = Path(__file__).with_name("handler.py")
 TOPIC = GROUP = "soak"

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from drainer.demo.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
 from scenarios.brokers import Broker
+from scenarios.fill import create_topic, fill
 
 HANDLERS = Path(__file__).with_name("handlers.py")
 IN_PROCESS = ("--engine", "process")

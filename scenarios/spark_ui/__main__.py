@@ -22,11 +22,11 @@ from urllib.request import urlopen
 
 from playwright.sync_api import FloatRect, Page
 
-from drainer.demo.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
 from scenarios.brokers import Broker
 from scenarios.browser import browsing
 from scenarios.connect_server import ConnectServer
+from scenarios.fill import create_topic, fill
 from scenarios.spark_scale.drains import HANDLERS
 from scenarios.spark_scale.slots import Load
 

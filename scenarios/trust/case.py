@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from drainer.demo.fill import create_topic, fill
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from scenarios.brokers import Broker
+from scenarios.fill import create_topic, fill
 
 TRY_S = 300.0  # If a command takes longer than this, it hangs.
 WAIT_S = 60.0

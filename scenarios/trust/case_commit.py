@@ -11,11 +11,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from drainer.demo.fill import create_topic, fill
 from drainer.errors import EXIT_REFUSED, EXIT_UNRESUMABLE
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox.ports import HOST, BrokerPorts
 from scenarios.brokers import Broker
+from scenarios.fill import create_topic, fill
 from scenarios.trust import java_client
 from scenarios.trust.case import Ended, Running, Stage, case, ensure
 from scenarios.trust.cut_log import cut_log

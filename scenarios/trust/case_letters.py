@@ -12,7 +12,6 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from drainer.demo.fill import create_topic
 from drainer.errors import DrainerError
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.dead_letters import DeadLetterTopic
@@ -27,6 +26,7 @@ from drainer.policy.dead_letter import (
     DeadLetter,
     default_dead_letter_topic,
 )
+from scenarios.fill import create_topic
 from scenarios.trust.case import TRY_S, Ended, Stage, case, ensure
 
 NEW_TOPICS, NEW_PARTITIONS = 40, 48

@@ -24,7 +24,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported wi
     ResourceType,
 )
 
-from drainer.demo.fill import create_topic, fill
 from drainer.errors import Refused, RightMissing
 from drainer.kafka.answers import Right as Operation
 from drainer.kafka.cluster import Cluster
@@ -32,6 +31,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka.topic import delete_test_topics, find_test_topics
 from drainer.probe.probe import rights_by_command
 from scenarios.brokers import Broker
+from scenarios.fill import create_topic, fill
 from scenarios.trust.case import TRY_S, Ended, Stage, ensure, wait_until
 
 PASSWORD = "rights-hush"

@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 
 from command import recorder
 from command.record import Place, Record
-from drainer.demo.fill import create_topic, fill
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.letters.redrive import prepare_redrive
@@ -31,6 +30,7 @@ from drainer.spark.api import SparkEngine
 from drainer.spark.session.session import Session
 from drainer.spark.session.settings import STATE, TASKS, WAVE, SparkSettings
 from drainer.store.plan_file import PlanFile
+from scenarios.fill import create_topic, fill
 
 HANDLER = Path(recorder.__file__)
 Op = str | list[str] | None  # a sub-key, several of them, or a barrier

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from core.letters import Sample
-from drainer.demo.fill import create_topic
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_HALTED, Refused
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Message, Origin, SubMessage, Unsplit
@@ -19,6 +18,7 @@ from drainer.model.settings import FailureSettings, Limit, OnFailure
 from drainer.policy.redrive import NOT_MATCHED
 from drainer.spark.assign import work
 from kafka.sender import letters_in, sending
+from scenarios.fill import create_topic
 from spark.story import FIXED, HANDLER, Op, Ops, Story, value_of
 from spark.trouble import states, trouble
 

@@ -9,13 +9,13 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from drainer.demo.fill import create_topic
 from drainer.errors import Refused, UsageError
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.spark.jmx import BrokerMetrics, Jmx, Reading
 from drainer.sandbox.ports import free_port
 from kafka.topic import eventually
 from scenarios.brokers import Broker
+from scenarios.fill import create_topic
 from spark.connect import classic
 
 

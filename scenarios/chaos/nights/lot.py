@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import orjson
 
-from drainer.demo.fill import fill
 from drainer.errors import EXIT_INTERRUPTED
 from scenarios.chaos.drain import HANDLER, Backlog, Pace, Process, Spread, until
 from scenarios.chaos.nights.account import committed
 from scenarios.chaos.stage import KILLED, SLOW, Report, Stage
 from scenarios.chaos.trace import Place
+from scenarios.fill import fill
 
 PARTITIONS = 3
 JUST_NOW_S = 0.2  # This is 50 ms on a machine that does nothing else.

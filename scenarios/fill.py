@@ -1,4 +1,4 @@
-"""Creates and fills topics, for the demo and the scenarios."""
+"""Creates and fills topics, for tests and the scenarios."""
 
 from __future__ import annotations
 
