@@ -15,6 +15,7 @@ import termios
 import threading
 import time
 import tty
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -30,7 +31,7 @@ from rich.segment import Segment, Segments
 
 from drainer.engine.control import Change, Control, ControlRequest, Pause, Stop, Unpause
 from drainer.model.status import PartitionStatus, Status
-from drainer.view import figures
+from drainer.view import figures, priority
 from drainer.view.layout import Pieces, broken, pieces, plain, segments, wrapped
 from drainer.view.limit import limit
 from drainer.view.page import STOPPED, Field, Line, Page, Tone
@@ -99,7 +100,8 @@ def _concurrency(calls: int) -> Change:
 
 
 FRAME_S = 0.2  # The time between two drawings of a running line.
-# What handlers print is kept until the next frame, but no more than this many characters.
+# What handlers print is kept until the next frame, but no more than this many characters. Beyond
+# that it is printed at once, or the oldest is dropped while the terminal takes nothing.
 PRINTED_MOST = 1 << 20
 PARTITIONS_SHOWN = 8
 CHANGES_SHOWN = 2
@@ -123,7 +125,7 @@ class LiveView:
         self._last: Status | None = None
         self._streams = contextlib.ExitStack()
         self._lock = threading.Lock()
-        self._printed: list[str] = []  # Whole lines that handlers printed, in any thread.
+        self._printed = deque[str]()  # Whole lines that handlers printed, in any thread.
         self._printed_chars = 0
 
     def __enter__(self) -> Self:
@@ -169,12 +171,16 @@ class LiveView:
             self._printed.append(lines)
             self._printed_chars += len(lines)
             full = self._printed_chars > PRINTED_MOST
-        if full:
+            is_read = full and self._terminal.is_ready
+            while self._printed_chars > PRINTED_MOST and not is_read:
+                self._printed_chars -= len(self._printed.popleft())
+        if is_read:
             self._release()
 
     def _release(self) -> None:
         with self._lock:
-            printed, self._printed, self._printed_chars = "".join(self._printed), [], 0
+            printed, self._printed_chars = "".join(self._printed), 0
+            self._printed.clear()
         if printed:
             # Handlers may print a lot, and rich would take too long to measure and wrap a text. So
             # it gets a segment, which it prints as it is.
@@ -396,8 +402,9 @@ def frame(
     """
     width, last = min(width, _WIDEST), [[], [(below, Tone.QUIET)]] if below else []
     height -= 1 + len(last)
-    said = verdict(status, now)
+    said, of_class = verdict(status, now, of_all=True), priority.time_left(status.progress)
     lines = [_title(status, width), _total(status, said, width, now)]
+    lines += [[(of_class.rjust(width), Tone.STRONG)]] if of_class else []
     if status.progress.complete or said.mark == STOPPED:  # The line above has any other verdict.
         lines.append([(said.marked, said.tone)])
     for text, tone in beside_verdict(status):
@@ -433,7 +440,7 @@ def _total(status: Status, said: Line, width: int, now: datetime | None) -> Piec
     share = share_finished(status.progress.partitions)
     left, tone = said.marked, said.tone
     if share >= 1 or said.mark == STOPPED:
-        left, tone = "done" if share >= 1 else time_left(status, now), Tone.STRONG
+        left, tone = "done" if share >= 1 else time_left(status, now, of_all=True), Tone.STRONG
     done, left = f"  {figures.percent(share):>6}  ", f"{left:>15}"
     return [*_bar(share, width - len(done + left)), (done, Tone.STRONG), (left, tone)]
 

@@ -52,15 +52,12 @@ def fields_after(progress: ProgressStatus, *, whole: bool) -> Iterator[Field]:
         yield _field(number, each.where, done)
 
 
-def time_left(progress: ProgressStatus, left: str) -> str | None:
-    """Return the time left for the class of this pass, and then for everything, which is ``left``.
-
-    Returns None if this pass is not for a class, or if the time for the class is not known.
-    """
+def time_left(progress: ProgressStatus) -> str:
+    """Return ``5m 10s left for the class``; empty if no class is drained, or that is not known."""
     turn = progress.turn
     if turn is None or turn.eta_s is None:
-        return None
-    return f"{figures.duration(turn.eta_s)} left for the class, {left} for all"
+        return ""
+    return f"{figures.duration(turn.eta_s)} left for the class"
 
 
 def to_go(turn: ClassStatus) -> str:

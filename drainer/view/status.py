@@ -212,12 +212,17 @@ def event_words(event: Event) -> str:
     return f"{clock(event.at)} {event}"
 
 
-def time_left(status: Status, now: datetime | None = None) -> str:
-    """Return ``25m 40s left, done at 17:31``; without the end while the drain does not go on."""
+def time_left(status: Status, now: datetime | None = None, *, of_all: bool = False) -> str:
+    """Return ``25m 40s left, done at 17:31``; without the end while the drain does not go on.
+
+    While a class is drained, its time comes first, unless only the time ``of_all`` is wanted.
+    """
     if status.progress.eta_s is None:
         return "no estimate yet"
     left = f"{figures.duration(status.progress.eta_s)} left"
-    return expected_end(status, now, priority.time_left(status.progress, left) or left)
+    if not of_all and (of_class := priority.time_left(status.progress)):
+        left = f"{of_class}, {left} for all"
+    return expected_end(status, now, left)
 
 
 def expected_end(status: Status, now: datetime | None = None, how_long: str = "") -> str:
@@ -227,7 +232,7 @@ def expected_end(status: Status, now: datetime | None = None, how_long: str = ""
     return ending(how_long, progress.eta_s if goes_on else None, progress.deadline, now)
 
 
-def verdict(status: Status, now: datetime | None = None) -> Line:
+def verdict(status: Status, now: datetime | None = None, *, of_all: bool = False) -> Line:
     """Return the headline of a status: how much time is left, or why the drain does not go on."""
     progress, control = status.progress, status.control
     if progress.complete:
@@ -239,7 +244,7 @@ def verdict(status: Status, now: datetime | None = None) -> Line:
     if control.paused is not None:
         calls = figures.counted(status.limits.in_flight, "call")
         return Line(f"P{str(control.paused)[1:]}; {calls} in flight", Tone.WARN, STOPPED)
-    return judged(time_left(status, now), progress.deadline)
+    return judged(time_left(status, now, of_all=of_all), progress.deadline)
 
 
 def given_up_words(subs: Counts) -> str:

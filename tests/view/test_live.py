@@ -168,6 +168,20 @@ def test_while_a_class_is_drained_progress_is_what_it_has_done_of_all() -> None:
     assert searched in status_line(status)
 
 
+def test_the_times_of_a_class_and_of_all_have_lines_of_their_own_beside_a_bar() -> None:
+    at = datetime(2026, 11, 20, 20, 0, tzinfo=UTC)
+    found = ClassStatus("payload.k == 1", counts(done=10), left=30, eta_s=310.0)
+    deadline = DeadlineStatus(at, 50_000.0, 48_460.0)
+    lines = words_of(a_status(classes=(found,), deadline=deadline, eta_s=1_540.0))
+    assert max(map(len, lines)) <= 80
+    assert re.match("━+", lines[1])
+    assert "  ✓ 25m 40s left, done at " in lines[1]
+    assert lines[1].endswith(f" before {local(at)}")
+    assert lines[2].endswith("  5m 10s left for the class")
+    unknown = replace(found, eta_s=None)
+    assert "for the class" not in "".join(words_of(a_status(classes=(unknown,))))
+
+
 def test_holes_do_not_keep_a_backlog_from_being_complete() -> None:
     part = a_status().progress.partitions[0]
     assert share_finished([replace(part, watermark=part.end, messages_finished=3)]) == 1.0
@@ -335,6 +349,20 @@ def test_data_on_a_piped_stdout_is_left_alone(capsys: pytest.CaptureFixture[str]
         print("data")
         view.update(a_status())
     assert capsys.readouterr().out == "data\n"
+
+
+def test_a_printing_handler_does_not_wait_for_a_stopped_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal, err = on_screen(out=samples.Screen())
+    text = "x" * (PRINTED_MOST // 10)
+    with LiveView(terminal):
+        monkeypatch.setattr(Terminal, "is_ready", False)
+        for number in range(15):
+            print(f"{number} {text}")
+        assert text not in err.getvalue()
+    lines = [line.split()[0] for line in err.getvalue().splitlines() if line.endswith(text)]
+    assert lines == [str(number) for number in range(6, 15)]
 
 
 def test_a_printing_handler_holds_bounded_memory_and_loses_nothing() -> None:
