@@ -256,10 +256,24 @@ def test_an_expression_that_matches_nothing_is_a_warning_with_what_may_be_meant(
 
     tried = "matches none of 90 sub-messages that drainer tried"
     meant = "there is no field 'idd'; did you mean payload.id?"
+    rare = "it is rare or misspelt; `drainer estimate` tries it on more messages"
     assert [each for each in found.warnings if " matches " in each] == [
         f"--first payload.idd == 'd-1' {tried}: {meant}",
-        f"--skip payload.id == 'nobody' {tried}",
+        f"--skip payload.id == 'nobody' {tried}: {rare}",
     ]
+
+
+def test_an_expression_that_selects_three_in_a_hundred_is_seen(
+    orders: Story, bootstrap: str
+) -> None:
+    topic = Topic(bootstrap, f"{orders.topic.name}-rare")
+    topic.produce([json.dumps({"customer": n % 33}) for n in range(3_000)])
+    try:
+        found = action(replace(orders, topic=topic), Plain, first=("payload.customer == 4",))
+    finally:
+        topic.discard()
+
+    assert not any("matches none" in each for each in found.warnings)
 
 
 def test_offsets_without_messages_are_no_reason_to_refuse(orders: Story, bootstrap: str) -> None:
