@@ -260,26 +260,6 @@ def handler_of(
     return LoadedHandler(name, handler, None, payloads, extras)
 
 
-class _Callback:
-    """Calls ``on_status``. The first exception of ``on_status`` stops the drain safely.
-
-    ``failure`` is that exception, which is raised again once the drain has ended.
-    """
-
-    def __init__(self, callback: OnStatus, control: Control) -> None:
-        self._callback = callback
-        self._control = control
-        self.failure: BaseException | None = None
-
-    def __call__(self, status: Status) -> None:
-        if self.failure is None:
-            try:
-                self._callback(status)
-            except BaseException as error:
-                self.failure = error
-                self._control.request(Stop(reason="on_status failed"), THIS_PROCESS.user())
-
-
 def _finish(
     cluster: Cluster,
     prepared: Prepared,
@@ -289,13 +269,21 @@ def _finish(
     on_status: OnStatus,
     on_message: OnMessage,
 ) -> Summary:
-    control = control or Control()
+    control, failures = control or Control(), list[BaseException]()
+
+    def show(status: Status) -> None:
+        if not failures:
+            try:
+                on_status(status)
+            except BaseException as error:  # It stops the drain safely, and is raised at its end.
+                failures.append(error)
+                control.request(Stop(reason="on_status failed"), THIS_PROCESS.user())
+
     on_preview(prepared.action)
-    show = _Callback(on_status, control)
     callbacks = Callbacks(show, on_message)
     summary = run_drain(cluster, prepared, settings, callbacks, control=control)
-    if show.failure is not None:
-        raise show.failure
+    for failure in failures:
+        raise failure
     return done(summary, interrupted=control.interrupted)
 
 

@@ -78,7 +78,11 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
         if (known := SETTABLE.get(name.replace("_", "-"))) is None:
             raise _not_settable(name)
         with raised_as(UsageError, about=f"{name}: "):
-            values[known.field] = _value(name, known, text)
+            word = text.strip().lower()
+            if name == "dead-letter-topic" and word in ("", "none", "null"):
+                hint = "To write no dead letters, set on-failure."
+                raise UsageError(f"{text!r} is not a topic name", hint=hint)
+            values[known.field] = known.parse(text)
     if not values:
         raise UsageError("no option is set", hint=f"Set one, such as concurrency=50: {_NAMES}.")
     return builtins(values)
@@ -92,15 +96,6 @@ def _not_settable(name: str) -> UsageError:
         if near := meant(option_name, SETTABLE.values()):
             hint = f"Did you mean {near.label}?"
     return UsageError(reason, hint=hint)
-
-
-def _value(name: str, option: Option, text: str) -> Any:
-    word = text.strip().lower()
-    if name == "dead-letter-topic" and word in ("", "none", "null"):
-        raise UsageError(
-            f"{text!r} is not a topic name", hint="To write no dead letters, set on-failure."
-        )
-    return option.parse(text)
 
 
 @command

@@ -152,6 +152,9 @@ class ItemFailed(Exception):
     """Raised when a service answers that a sub-message failed."""
 
 
+_RAISED = {"skip": Skip, "give-up": GiveUp, "fail": ItemFailed}
+
+
 def meanings_of(options: Mapping[str, str]) -> dict[int, str]:
     """Return the meaning of each status from options such as ``404=skip``. Raises UsageError."""
     for name, meaning in options.items():
@@ -174,10 +177,8 @@ def _is_done(response: Response, meanings: Mapping[int, str]) -> bool:
             return True
         case "retry":
             raise as_retry(error) or Retry(str(error))
-        case "skip":
-            raise Skip(str(error))
-        case "give-up":
-            raise GiveUp(str(error))
+        case "skip" | "give-up" as name:
+            raise _RAISED[name](str(error))
         case "outage":
             raise ServiceError(response, is_outage=True)
     if not 200 <= response.status < 300:
@@ -220,17 +221,9 @@ def results_of(response: Response, ids: Sequence[str], meanings: Mapping[int, st
 
 def _error_of(result: SingleAnswer) -> BaseException | None:
     text = foreign(result.text, TEXT_LENGTH)
-    match result.result:
-        case "done":
-            return None
-        case "retry":
-            return Retry(text, after=result.after)
-        case "skip":
-            return Skip(text)
-        case "give-up":
-            return GiveUp(text)
-        case "fail":
-            return ItemFailed(text)
+    if result.result == "retry":
+        return Retry(text, after=result.after)
+    return None if result.result == "done" else _RAISED[result.result](text)
 
 
 def _decoded(response: Response, kind: Any) -> Any:

@@ -78,11 +78,8 @@ def mask_reported(text: str) -> str:
 def short_key(key: Hashable, width: int = 24) -> str:
     """Return a sub-key's repr, shortened or masked. It never raises."""
     half = _LONGEST_KEY // 2
-    match key:
-        case str() if len(key) > _LONGEST_KEY:
-            key = key[:half] + key[-half:]
-        case bytes() if len(key) > _LONGEST_KEY:
-            key = key[:half] + key[-half:]
+    if isinstance(key, str | bytes) and len(key) > _LONGEST_KEY:
+        key = key[:half] + key[-half:]  # type: ignore[operator]  # Both have the same type.
     return shorten(key_repr(key), width)
 
 

@@ -259,13 +259,6 @@ class NotebookView:
             self._handle.update({"text/plain": text}, raw=True)
 
 
-def _notebook_display() -> Any:
-    """Return the display function of the notebook that this process runs in; None elsewhere."""
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    return ipython.display.display if ipython and getattr(shell, "kernel", None) else None
-
-
 # The time between two lines of a log, by the drain's own clock. It is long enough that the log of a
 # whole night can still be read.
 INTERVAL_S = 5.0
@@ -385,9 +378,10 @@ def progress_view(terminal: Terminal, keys: ControlKeys | None = None) -> Progre
 
     ``keys`` work only in a view that is redrawn in place.
     """
-    display = _notebook_display()
-    if display is not None:
-        return NotebookView(display)
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    if ipython is not None and getattr(shell, "kernel", None):
+        return NotebookView(ipython.display.display)
     live = terminal.is_live and not terminal.quiet
     return LiveView(terminal, keys) if live else LineView(terminal)
 

@@ -128,7 +128,7 @@ def unhandled_lines(rules: Unhandled) -> Iterator[Field]:
     ):
         most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         if most:
-            each = [f"{figures.count(number)} by {_name(name)}" for name, number in most]
+            each = [f"{figures.count(number)} by {shorten(name, WIDTH)}" for name, number in most]
             total = figures.counted(sum(counts.values()), "sub-message")
             yield Field(label, total, lines=few(each))
 
@@ -137,13 +137,9 @@ def undecided_lines(rules: RuleStatus) -> Iterator[Field]:
     """Yield how many sub-messages were handled because a rule failed on them."""
     if rules.undecided:
         each = [
-            f"{figures.count(number)} by {_name(name)}: {rules.why.get(name, '')}"
+            f"{figures.count(number)} by {shorten(name, WIDTH)}: {rules.why.get(name, '')}"
             for name, number in rules.undecided.items()
         ]
         total = figures.counted(sum(rules.undecided.values()), "sub-message")
         text = f"{total} that a rule could not decide on"
         yield Field("not skipped", text, "", Tone.WARN, few(each))
-
-
-def _name(name: str) -> str:
-    return shorten(name, WIDTH)
