@@ -60,9 +60,15 @@ class LazyCommands(Mapping[str, Any]):
         if name not in self._made:
             panel = self._panels[name]
             module, _, callback = PANELS[panel][name].partition(":")
-            with _without_collecting():
+            # Modules that are being loaded leave no garbage, and to search for it would take a
+            # fifth of the time that a command needs to start.
+            gc.disable()
+            try:
                 found = getattr(import_module(module), callback)
                 self._made[name] = _made(name, found, panel)
+            finally:
+                gc.enable()
+            gc.freeze()
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -70,18 +76,6 @@ class LazyCommands(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._panels)
-
-
-@contextmanager
-def _without_collecting() -> Iterator[None]:
-    # Modules that are being loaded leave no garbage, and to search for it would take a fifth of the
-    # time that a command needs to start.
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-    gc.freeze()
 
 
 class Commands(Group):

@@ -153,10 +153,9 @@ class Followers:
         self._history = History()
         self._page = LivePage(self._history)
         self._late: threading.Thread | None = None  # It runs the command for a late drain, once.
-        self._measure: Callable[[Status], None] | None = None
-        if metrics is not None:
-            terms = prepared.plan.terms
-            self._measure = metrics.begin(terms.topic, terms.group, terms.drain_id, self._page)
+        terms = prepared.plan.terms
+        who = terms.topic, terms.group, terms.drain_id
+        self._measure = None if metrics is None else metrics.begin(*who, self._page)
 
     def show(self, status: Status) -> None:
         """Pass on a status of the running drain."""

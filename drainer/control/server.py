@@ -256,8 +256,11 @@ class _Handler(QuietHandler):
                 lines = (each.encoded() + b"\n" for each in self._drain.reports())
                 self.reply(HTTPStatus.OK, LINES, lines)
             case "POST", path if kind := REQUESTS.get(path.removeprefix("/")):
+                hint = "Use the drainer version of the drain."
+                with raised_as(Refused, ValueError, about="not a valid request: ", hint=hint):
+                    request = decode(body or b"{}", kind)
                 _, uid = peer(self.connection)
-                done = self._drain.request(_parsed(body, kind), user_at_host(uid))
+                done = self._drain.request(request, user_at_host(uid))
                 self.reply(HTTPStatus.OK, JSON, encode(Done(done)))
             case _:
                 raise UsageError(f"a drain has no {self.command} {self.path}", hint=NO_PATH)
@@ -282,13 +285,6 @@ class _Handler(QuietHandler):
 
     def _refuse(self, status: HTTPStatus, error: str, hint: str | None) -> None:
         self.reply(status, JSON, encode(Refusal(error, hint)))
-
-
-def _parsed(body: bytes, kind: type[ControlRequest]) -> ControlRequest:
-    """Decode a request from its body. Raises UsageError or Refused."""
-    hint = "Use the drainer version of the drain."
-    with raised_as(Refused, ValueError, about="not a valid request: ", hint=hint):
-        return decode(body or b"{}", kind)
 
 
 def peer(connection: socket.socket) -> tuple[int, int]:

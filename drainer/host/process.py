@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,13 +60,11 @@ class ProcessMark:
 
     def signal(self, number: signal.Signals) -> bool:
         """Send a signal. Return False if the process is gone."""
-        if not self.alive():
-            return False
-        try:
-            os.kill(self.pid, number)
-        except ProcessLookupError:
-            return False
-        return True
+        with suppress(ProcessLookupError):
+            if self.alive():
+                os.kill(self.pid, number)
+                return True
+        return False
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until the process is gone. Return False if it still runs after ``timeout_s``."""

@@ -103,7 +103,12 @@ class Broker:
                 self._format(java, path)
             self._write_settings(self._data)
             self._log_from = self.log.stat().st_size if self.log.exists() else 0
-            self._spawn(java, path)
+            self._print_line(f"starting Kafka {KAFKA_VERSION} on {self.bootstrap_servers}")
+            command = self.java_command(java, path, MAIN_CLASS, str(self._settings))
+            self._process = start_apart(
+                command, self.folder, self._output, die_with_parent=self.die_with_parent
+            )
+            self.mark = ProcessMark.of(self._process.pid)
 
     def wait_ready(self) -> None:
         """Wait until the broker answers a client's first request.
@@ -189,14 +194,6 @@ class Broker:
                 report_s += REPORT_EVERY_S
             time.sleep(PROBE_EVERY_S)
         return found
-
-    def _spawn(self, java: Path, path: str) -> None:
-        command = self.java_command(java, path, MAIN_CLASS, str(self._settings))
-        self._print_line(f"starting Kafka {KAFKA_VERSION} on {self.bootstrap_servers}")
-        self._process = start_apart(
-            command, self.folder, self._output, die_with_parent=self.die_with_parent
-        )
-        self.mark = ProcessMark.of(self._process.pid)
 
     def _refused(self, what: str, hint: str = "") -> SandboxRefused:
         logs = f"See the log {self.log} and Java's output {self._output}."

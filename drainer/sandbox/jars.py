@@ -136,7 +136,13 @@ def _fetch(cache: Path, print_line: Callable[[str], None]) -> None:
         exit_code = _run(command, log, Path(part), print_line)
         jars = _listed(whole)
         if exit_code != 0 or not jars:
-            raise _fetch_refused(log)
+            printed = _TROUBLE.findall(log.read_text(encoding="utf-8", errors="replace"))
+            trouble = "; ".join(dict.fromkeys(line.strip(": \t") for line in printed[:3]))
+            raise SandboxRefused(
+                f"can't fetch Kafka's jars: {trouble or 'Ivy failed'}; Ivy's output is in {log}",
+                hint="Check the network (JAVA_TOOL_OPTIONS for a proxy) and the disk, then try"
+                " again. Or copy the cache folder from another machine.",
+            )
         if changed := _changed(jars):
             raise SandboxRefused(
                 f"a jar of Kafka {KAFKA_VERSION} differs from the published one: {changed}",
@@ -168,16 +174,6 @@ def _run(command: list[str], log: Path, folder: Path, print_line: Callable[[str]
     raise SandboxRefused(
         f"Kafka's jars did not arrive within {FETCH_TIMEOUT_S} s; Ivy's output is in {log}",
         hint="Check the network, then try again.",
-    )
-
-
-def _fetch_refused(log: Path) -> SandboxRefused:
-    printed = log.read_text(encoding="utf-8", errors="replace")
-    trouble = "; ".join(dict.fromkeys(line.strip(": \t") for line in _TROUBLE.findall(printed)[:3]))
-    return SandboxRefused(
-        f"can't fetch Kafka's jars: {trouble or 'Ivy failed'}; Ivy's output is in {log}",
-        hint="Check the network (JAVA_TOOL_OPTIONS for a proxy) and the disk, then try again. Or"
-        " copy the cache folder from another machine.",
     )
 
 

@@ -50,9 +50,9 @@ class _Marked(_Kept):
     def _facts(self, page: Page, *, result: bool) -> None:
         for section in page.tables_last:
             rows = tuple(row for item in section.items for row in _rows(item))
-            tables = [item for item in section.items if isinstance(item, Table)]
-            tables.insert(0, Table(_FACTS, rows, shown=len(rows)))
-            self.kept += (_table(each) for each in tables if each.rows)
+            for each in (Table(_FACTS, rows, shown=len(rows)), *section.items):
+                if isinstance(each, Table) and each.rows:
+                    self.kept.append(_table(each))
 
 
 def _rows(item: Item) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from datetime import datetime
 from errno import EACCES
 from pathlib import Path
-from stat import S_ISREG
 
 from drainer.errors import Refused
 from drainer.store.atomic_file import write_whole
@@ -31,30 +30,23 @@ class ReportFile:
         self._ensure_place()
 
     def _ensure_place(self) -> None:
+        folder, why = self.path.parent, ""
         try:
-            why = self._why_not()
+            if not folder.is_dir():
+                why = f"there is no folder {folder} for the report"
+            elif not os.access(folder, os.W_OK | os.X_OK):
+                raise PermissionError(EACCES, os.strerror(EACCES))
+            elif self.path.exists() and not self.path.is_file():
+                why = f"{self.path} exists, and is not a file"
+            elif self.path.exists():
+                with self.path.open("rb") as stream:
+                    beginning = stream.read(_MARK_WITHIN_BYTES)
+                if beginning and MARK not in beginning:
+                    why = f"{self.path} exists, and is not a report of drainer"
         except OSError as error:
             why = f"the report can't be written to {self.path}: {error.strerror or error}"
-        if why is not None:
+        if why:
             raise Refused(why, hint="Name another file with --report.")
-
-    def _why_not(self) -> str | None:
-        folder = self.path.parent
-        if not folder.is_dir():
-            return f"there is no folder {folder} for the report"
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise PermissionError(EACCES, os.strerror(EACCES))
-        try:
-            mode = self.path.stat().st_mode
-        except FileNotFoundError:
-            return None
-        if not S_ISREG(mode):
-            return f"{self.path} exists, and is not a file"
-        with self.path.open("rb") as stream:
-            beginning = stream.read(_MARK_WITHIN_BYTES)
-        if beginning and MARK not in beginning:
-            return f"{self.path} exists, and is not a report of drainer"
-        return None
 
     def write(self, page: str) -> None:
         """Write the page as a whole, or leave the file as it was.
