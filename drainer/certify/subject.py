@@ -86,17 +86,12 @@ class Subject:
         payloads: PayloadSettings = BY_HANDLER,
         extras: Mapping[str, str] = NO_EXTRAS,
     ) -> None:
-        self.source = source
-        known = isinstance(source, LoadedHandler)
-        self.payloads = source.payloads if known else payloads
-        self.extras = source.extras if known else extras
-        self.options = dict(options or {})
-        self._loaded: LoadedHandler | None = None
-        if isinstance(source, str):
-            self._loaded = load_handler(source, payloads, extras)
-        elif isinstance(source, LoadedHandler):
-            self._loaded = source
-        self.name = self._loaded.reference if self._loaded else _name_of(source)
+        self.source, self.options = source, dict(options or {})
+        found = load_handler(source, payloads, extras) if isinstance(source, str) else source
+        self._loaded = known = found if isinstance(found, LoadedHandler) else None
+        self.payloads = known.payloads if known else payloads
+        self.extras = known.extras if known else extras
+        self.name = known.reference if known else _name_of(source)
 
     @property
     def reference(self) -> str | None:

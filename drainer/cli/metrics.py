@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from threading import Event
@@ -64,13 +64,10 @@ class OversightOptions:
         # --help must not wait for this import, which takes half as long as --help itself.
         from drainer.metrics.server import MetricsServer  # noqa: PLC0415
 
-        metrics = MetricsServer(*self.metrics)
-        try:
+        with closing(MetricsServer(*self.metrics)) as metrics:
             terminal.print_line(f"metrics: {metrics.url}")
             terminal.print_line(f"page: {metrics.page_url}")
             yield metrics
-        finally:
-            metrics.close()
 
     def linger(self, terminal: Terminal) -> None:
         """Keep serving the metrics after the end of the drain, so that the last scrape gets them.

@@ -102,37 +102,31 @@ def undo(
                 f"group {loaded.plan.terms.group} moved since drainer printed these offsets",
                 hint="Repeat the command to see the new offsets.",
             )
-        _move(cluster, file, loaded, moves, reason)
-
-
-def _move(
-    cluster: Cluster, file: SavedPlan, loaded: LoadedPlan, moves: list[Move], reason: str | None
-) -> None:
-    # The plan is written first. If this process dies after that, the group may be at its old offset
-    # or at the target. With the lower of these two in the plan, a resume accepts both.
-    lower = {
-        each.partition: None if each.found is None else min(each.found, each.target)
-        for each in moves
-    }
-    plan = _committed(loaded.plan, lower, loaded.last_generation + 1)
-    file.write(plan)
-    targets = {each.partition: each.target for each in moves}
-    about = f"unknown whether group {plan.terms.group} moved: "
-    hint = "Repeat the command once the cluster answers."
-    with raised_as(CommitDelayed, BrokerUnreachable, about=about, hint=hint):
-        cluster.alter_committed(plan.terms.group, plan.terms.topic, targets)
-        found = cluster.committed(plan.terms.group, plan.terms.topic, tuple(targets))
-    for number, target in targets.items():
-        if found[number] != target:
-            raise OffsetMoved(
-                f"partition {number}: drainer committed {target}, but the group is at"
-                f" {found[number]}: something else moves it",
-                hint="Find and stop the other writer first.",
-            )
-    plan = _committed(plan, targets, plan.account.generation + 1)
-    now, user = THIS_PROCESS.now(), THIS_PROCESS.user()
-    undone = Event(now, EventKind.UNDONE, user, reason, offsets=plan.account.committed)
-    file.write(OffsetPlan(plan.terms, plan.account.with_event(undone)))
+        # The plan is written first. If this process dies after that, the group may be at its old
+        # offset or at the target. With the lower of these two in the plan, a resume accepts both.
+        lower = {
+            each.partition: None if each.found is None else min(each.found, each.target)
+            for each in moves
+        }
+        plan = _committed(loaded.plan, lower, loaded.last_generation + 1)
+        file.write(plan)
+        targets = {each.partition: each.target for each in moves}
+        about = f"unknown whether group {plan.terms.group} moved: "
+        hint = "Repeat the command once the cluster answers."
+        with raised_as(CommitDelayed, BrokerUnreachable, about=about, hint=hint):
+            cluster.alter_committed(plan.terms.group, plan.terms.topic, targets)
+            found = cluster.committed(plan.terms.group, plan.terms.topic, tuple(targets))
+        for number, target in targets.items():
+            if found[number] != target:
+                raise OffsetMoved(
+                    f"partition {number}: drainer committed {target}, but the group is at"
+                    f" {found[number]}: something else moves it",
+                    hint="Find and stop the other writer first.",
+                )
+        plan = _committed(plan, targets, plan.account.generation + 1)
+        now, user = THIS_PROCESS.now(), THIS_PROCESS.user()
+        undone = Event(now, EventKind.UNDONE, user, reason, offsets=plan.account.committed)
+        file.write(OffsetPlan(plan.terms, plan.account.with_event(undone)))
 
 
 def _committed(
