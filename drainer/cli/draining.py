@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -136,24 +137,20 @@ def run_command(
         terminal.warn(f"{option} failed with exit code {running.returncode}")
 
 
+@dataclass(eq=False)
 class Followers:
     """Passes on the course of a drain to its metrics, its page, its report and shell commands."""
 
-    def __init__(
-        self,
-        terminal: Terminal,
-        prepared: Prepared,
-        metrics: MetricsServer | None,
-        oversight: OversightOptions,
-    ) -> None:
-        self._terminal = terminal
-        self._action = prepared.action
-        self._metrics = metrics
-        self._oversight = oversight
+    _terminal: Terminal
+    _action: Preview
+    _metrics: MetricsServer | None
+    _oversight: OversightOptions
+
+    def __post_init__(self) -> None:
         self._history = History()
         self._page = LivePage(self._history)
         self._late: threading.Thread | None = None  # It runs the command for a late drain, once.
-        terms = prepared.plan.terms
+        terms, metrics = self._action.plan.terms, self._metrics
         who = terms.topic, terms.group, terms.drain_id
         self._measure = None if metrics is None else metrics.begin(*who, self._page)
 
@@ -210,7 +207,7 @@ def preview_and_drain(
     if dry_run:
         report_dry_run(terminal, action, report=oversight.report)
         return EXIT_DONE
-    followers = Followers(terminal, prepared, metrics, oversight)
+    followers = Followers(terminal, action, metrics, oversight)
     if prepared.is_empty:
         summary = drain(cluster, prepared, running)
     else:
