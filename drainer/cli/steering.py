@@ -29,13 +29,7 @@ from drainer.text import escape
 from drainer.view import figures
 from drainer.view.live import RunningLine, progress_view
 from drainer.view.page import Cell, Column, Field, Line, Page, Table, Tone, section
-from drainer.view.status import (
-    given_up_words,
-    held_back_words,
-    share_finished,
-    time_left,
-    trouble_words,
-)
+from drainer.view.status import given_up_words, obstacle, share_finished, time_left
 from drainer.view.summary import resume_by_plan
 from drainer.view.terminal import Terminal
 
@@ -361,13 +355,8 @@ def _row(found: FoundDrain, now: datetime) -> tuple[str | Cell, ...]:
 
 
 def _obstacle(found: FoundDrain) -> Field | None:
-    """Name the trouble of a drain, or what holds its watermark back; None if there is neither."""
-    if (status := found.status) is None:
-        return None
-    words = [f"watermark {held_back_words(each)}" for each in status.limits.held_back[:1]]
-    if status.health.trouble is not None:
-        words = [trouble_words(status.health.trouble, status)]
-    return Field(_short(found.about.plan), words[0]) if words else None
+    words = None if found.status is None else obstacle(found.status)
+    return Field(_short(found.about.plan), words) if words else None
 
 
 def _done(found: FoundDrain) -> str:

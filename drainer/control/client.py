@@ -14,14 +14,7 @@ from math import inf
 from operator import attrgetter
 from pathlib import Path
 
-from drainer.control.place import (
-    by_full_path,
-    folders,
-    is_own_socket,
-    remembered,
-    socket_name,
-    sockets,
-)
+from drainer.control.place import by_full_path, remembered, socket_name, sockets
 from drainer.control.server import ANSWER_S, peer
 from drainer.control.wire import About, Done, DrainReport, Refusal
 from drainer.engine.control import ControlRequest
@@ -156,18 +149,17 @@ def _look(path: Path) -> FoundDrain | None:
 
 def _connect(plan: PlanPlace) -> closing[socket.socket]:
     """Connect to the drain of this user that works by a plan. Raises Refused if none does."""
-    for folder in folders():
-        path = folder / socket_name(plan)
-        if is_own_socket(path):
-            try:
-                return closing(_open(path, ANSWERED_S))
-            except (ConnectionRefusedError, FileNotFoundError):
-                continue  # The drain of this socket is dead, or has just ended.
-            except OSError as error:
-                raise Refused(
-                    f"can't reach the drain of {plan}: {error.strerror or error}",
-                    hint="Run this as the drain's user.",
-                ) from None
+    name = socket_name(plan)
+    for path in (each for each in sockets() if each.name == name):
+        try:
+            return closing(_open(path, ANSWERED_S))
+        except (ConnectionRefusedError, FileNotFoundError):
+            continue  # The drain of this socket is dead, or has just ended.
+        except OSError as error:
+            raise Refused(
+                f"can't reach the drain of {plan}: {error.strerror or error}",
+                hint="Run this as the drain's user.",
+            ) from None
     raise _not_running(plan)
 
 

@@ -25,14 +25,7 @@ from drainer.control.serving import QuietHandler, QuietServer
 from drainer.control.wire import About, Done, DrainReport, Refusal
 from drainer.engine.control import REQUESTS, Control, ControlRequest, Stop
 from drainer.engine.signals import BLOCKED_S
-from drainer.errors import (
-    EXIT_DEAD_LETTERS,
-    EXIT_DONE,
-    DrainerError,
-    Refused,
-    UsageError,
-    raised_as,
-)
+from drainer.errors import DrainerError, Refused, UsageError, raised_as
 from drainer.host.forks import keep_from_children
 from drainer.host.os_errors import user_at_host
 from drainer.model.codec import decode, encode
@@ -107,7 +100,7 @@ class ControlServer:
         """Take the summary of the drain. Watchers get it when the block ends."""
         with self._changed:
             self._summary = summary
-        if summary.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS):
+        if summary.reached_its_end:
             with suppress(OSError):
                 self._link.unlink()
 

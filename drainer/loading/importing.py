@@ -18,16 +18,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
-from importlib.machinery import (
-    BYTECODE_SUFFIXES,
-    EXTENSION_SUFFIXES,
-    SOURCE_SUFFIXES,
-    ExtensionFileLoader,
-    FileFinder,
-    ModuleSpec,
-    SourceFileLoader,
-    SourcelessFileLoader,
-)
+from importlib import machinery
 from importlib.metadata import entry_points
 from pathlib import Path
 from traceback import walk_tb
@@ -150,37 +141,37 @@ class _FromTrusted:
         try:
             return read_trusted(path)
         except NotTrusted as error:
-            if path.endswith(tuple(BYTECODE_SUFFIXES)):
+            if path.endswith(tuple(machinery.BYTECODE_SUFFIXES)):
                 # After an OSError, Python compiles the source instead, if there is one.
                 raise OSError(str(error)) from error
             raise
 
 
-class _SourceLoader(_FromTrusted, SourceFileLoader):  # type: ignore[misc]  # of typeshed itself
+class _SourceLoader(_FromTrusted, machinery.SourceFileLoader):  # type: ignore[misc]  # of typeshed
     """Loads the source of a module, or the bytecode that Python has compiled from it."""
 
 
-class _BytecodeLoader(_FromTrusted, SourcelessFileLoader):
+class _BytecodeLoader(_FromTrusted, machinery.SourcelessFileLoader):
     """Loads a module that has no source."""
 
 
-class _ExtensionLoader(ExtensionFileLoader):
+class _ExtensionLoader(machinery.ExtensionFileLoader):
     """Loads a native module that no other user could have put there."""
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
+    def create_module(self, spec: machinery.ModuleSpec) -> ModuleType:
         ensure_trusted(self.path)
         return super().create_module(spec)
 
 
 _LOADERS = (
-    (_ExtensionLoader, EXTENSION_SUFFIXES),
-    (_SourceLoader, SOURCE_SUFFIXES),
-    (_BytecodeLoader, BYTECODE_SUFFIXES),
+    (_ExtensionLoader, machinery.EXTENSION_SUFFIXES),
+    (_SourceLoader, machinery.SOURCE_SUFFIXES),
+    (_BytecodeLoader, machinery.BYTECODE_SUFFIXES),
 )
 _SEARCHED: set[Path] = set()  # These folders of handlers are on sys.path.
 
 
-def _find_in(path: str) -> FileFinder:
+def _find_in(path: str) -> machinery.FileFinder:
     """Make a finder for modules in a handler's folder or below it.
 
     This is a hook in ``sys.path_hooks``. It raises ImportError for any other folder, and Python
@@ -190,7 +181,7 @@ def _find_in(path: str) -> FileFinder:
     of_handler = folder.is_dir() and not path.startswith(NOT_OF_HANDLERS)
     if not (of_handler and _SEARCHED & {folder, *folder.parents}):
         raise ImportError(f"{path} is not the folder of a handler")
-    return FileFinder(path, *_LOADERS)
+    return machinery.FileFinder(path, *_LOADERS)
 
 
 def _search(folder: Path) -> None:

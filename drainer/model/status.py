@@ -544,9 +544,14 @@ class Summary(Shown):
         return sum(part.to_go for part in self.partitions.values())
 
     @property
+    def reached_its_end(self) -> bool:
+        """Whether the drain was not cut short, although some of it may be dead letters."""
+        return self.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS)
+
+    @property
     def resume(self) -> str | None:
         """The command that resumes the drain; None if all is done or a resume can't help."""
-        over = self.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS, EXIT_UNRESUMABLE)
+        over = self.reached_its_end or self.exit_code == EXIT_UNRESUMABLE
         if self.plan is None or (over and self.status != CLASS_DONE):
             return None
         more = () if self.cause is None else self.cause.resume_with

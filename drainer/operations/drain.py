@@ -254,8 +254,7 @@ def _drain(prepared: Prepared, context: LocalContext) -> Summary:
         receipts = keeping(context, resumes=prepared.action.resumes)
     with receipts as kept:
         summary = in_passes(kept, prepared.engine)
-        is_done = summary.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS)
-        if is_done and prepared.action.open_transactions:
+        if summary.reached_its_end and prepared.action.open_transactions:
             # Transactions that were open at the preview may have ended since.
             terms, partitions = kept.plan.terms, kept.plan.account.partitions
             ends = {number: part.end for number, part in partitions.items()}

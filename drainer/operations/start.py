@@ -11,14 +11,7 @@ from pathlib import Path
 from drainer.engine.preview import PartitionAction, Preview
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import PlanRefused
-from drainer.kafka.backlog import (
-    COMMITTED_OR_EARLIEST,
-    OF_GROUPS,
-    Backlog,
-    DrainRange,
-    parse_from,
-    parse_until,
-)
+from drainer.kafka.backlog import OF_GROUPS, Backlog, DrainRange, parse_from, parse_until
 from drainer.kafka.cluster import Cluster, TopicInfo, written_topic
 from drainer.kafka.lock import lock_group
 from drainer.loading.extensions import Extension
@@ -77,8 +70,8 @@ class Request:
     @property
     def range(self) -> DrainRange:
         """The range to drain. Raises UsageError if there is no such range."""
-        from_ = parse_from(self.from_) if self.redrive is None else COMMITTED_OR_EARLIEST
-        return DrainRange(from_, parse_until(self.until), self.commits)
+        from_ = self.from_ if self.redrive is None else "committed-or-earliest"
+        return DrainRange(parse_from(from_), parse_until(self.until), self.commits)
 
 
 @dataclass(frozen=True, slots=True)

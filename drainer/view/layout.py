@@ -86,10 +86,11 @@ def broken(text: str, width: int) -> list[str]:
     return wrap(printable(text), width, subsequent_indent="  ", break_on_hyphens=False)
 
 
-def headline(page: Page) -> Pieces:
-    """Return the first line of a page: what it is about, and the answer."""
+def head(page: Page) -> Iterator[Pieces]:
+    """Yield the first lines of a page: what it is about, the answer, and its details."""
     about = [(f"{page.subject}: ", Tone.STRONG)] if page.subject else []
-    return _cut(about + sentence(page.headline))
+    yield _cut(about + sentence(page.headline))
+    yield from map(sentence, page.details)
 
 
 def sentence(line: Line) -> Pieces:

@@ -197,6 +197,13 @@ def trouble_words(trouble: str, status: Status) -> str:
     return f"{begun}; {tries}halts at {at}"
 
 
+def obstacle(status: Status) -> str | None:
+    """Return the trouble, or else what holds the watermark back; None if nothing is in the way."""
+    if status.health.trouble is not None:
+        return trouble_words(status.health.trouble, status)
+    return next((f"watermark {held_back_words(each)}" for each in status.limits.held_back), None)
+
+
 def blocking_warnings(health: HealthStatus) -> Iterator[str]:
     """Yield a warning if the handler blocks the event loop."""
     if health.blocked_by is not None:

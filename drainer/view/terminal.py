@@ -29,16 +29,7 @@ from drainer.host.os_errors import describe_os, is_of_machine, way_out
 from drainer.text.escape import is_printable, json_text
 from drainer.text.mask import describe
 from drainer.text.secret import redact
-from drainer.view.layout import (
-    Pieces,
-    headline,
-    is_urgent,
-    lay_out,
-    plain,
-    segments,
-    sentence,
-    wrapped,
-)
+from drainer.view.layout import Pieces, head, is_urgent, lay_out, plain, segments, wrapped
 from drainer.view.page import Item, Page, Tone
 from drainer.view.streams import LineStream
 
@@ -266,9 +257,8 @@ class Terminal:
             self.print_line("")
         unhappy = page.headline.tone in (Tone.WARN, Tone.BAD)
         show = partial(self.show, urgent=unhappy, result=result)
-        show(headline(page))
-        for line in page.details:
-            show(sentence(line))
+        for line in head(page):
+            show(line)
         if page.cause is not None:
             self.fail(page.cause)
         for hint in page.hints:
