@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from itertools import chain
 from typing import Any, TypeAlias
 
 from drainer.errors import UsageError, raised_as
@@ -47,16 +48,12 @@ def unknown_variables(context: Any) -> str:
     Each has the nearest name after it. The text is empty if there are none.
     """
 
-    def known_to(commands: Iterable[Any]) -> set[str]:
-        return {each.variable or "" for one in commands for each in declared_by(one).values()}
-
     given = {n for n in os.environ if n.startswith(f"{PREFIX}_") and not _OF_A_SERVICE.fullmatch(n)}
-    known = _OTHERS | known_to((context.command,))
-    if given <= known:  # Usually, no other command has to be imported, or only `run`.
-        return ""
-    root = context.find_root().command
-    for commands in ((commands_of(root).get("run", root),), all_of(root)):
-        known |= known_to(commands)
+    known, root = set(_OTHERS), context.find_root().command
+    # Usually, no other command has to be imported, or only `run`. Each is looked up in its turn.
+    usual = (commands_of(root).get(name, root) for name in ("run",))
+    for command in chain([context.command], usual, all_of(root)):
+        known |= {each.variable or "" for each in declared_by(command).values()}
         if given <= known:
             return ""
     near = {name: get_close_matches(name, known, 1, 0.8) for name in sorted(given - known)}
