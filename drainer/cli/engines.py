@@ -51,9 +51,7 @@ class EngineOptions:
 
         ``--engine`` decides, because a variable or a profile may have named the master.
         """
-        if self.engine is None:
-            return self.master is not None
-        return self.engine is EngineName.SPARK
+        return self.engine is EngineName.SPARK or (self.engine is None and self.master is not None)
 
     @property
     def state(self) -> str | None:
