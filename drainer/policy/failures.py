@@ -517,8 +517,7 @@ class FailurePolicy:
         elif not breaker.is_open:
             if doubts.have_expired and record.is_suspect:
                 record.prove(record.proven + 1, IN_DOUBT)
-            # The first failure may be the last one of an outage, so a second one is needed.
-            if record.failures > max(1, settings.retries):
+            if record.failures > self._allowed:
                 return self.give_up(record.reason)
             # To halt loses nothing, because a resume tries the sub-message again.
             halts = settings.on_failure is OnFailure.HALT and record.tries > settings.retries
@@ -671,10 +670,15 @@ class FailurePolicy:
 
     # --- helpers ---
 
+    @property
+    def _allowed(self) -> int:
+        # The first failure may be the last one of an outage, so a second one is needed.
+        return max(1, self.settings.retries)
+
     def _prove(self, started_at: int, calls: int) -> list[SubMessage]:
         self.breaker.succeeded(started_at, calls)
         proven = self.doubts.prove(started_at)
-        return [sub for sub in proven if sub.failing.failures > max(1, self.settings.retries)]
+        return [sub for sub in proven if sub.failing.failures > self._allowed]
 
     def _open(self, now_s: float) -> None:
         self.breaker.open(now_s)
