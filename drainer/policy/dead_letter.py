@@ -412,9 +412,9 @@ def read_letter(message: Message) -> Letter:
         if not known.drain_id:
             raise ValueError("it names no drain")
         key: Any = _as_written(known.sub_key) if known.sub_key_exact else known.sub_key
-        if known.several and known.sub_key_exact and not _are_several(key):
-            raise ValueError("its sub-keys must be different ones in a tuple")
         several = known.several and known.sub_key_exact
+        if several and not (type(key) is tuple and key and tuple(dict.fromkeys(key)) == key):
+            raise ValueError("its sub-keys must be different ones in a tuple")
         if known.payload_encoding is Encoding.RAW and not known.whole:
             raise ValueError("only a whole message can be raw")
         return Letter(
@@ -499,7 +499,3 @@ def _as_written(text: str) -> Any:
     if ascii(value).encode() != text.encode("ascii", "backslashreplace"):
         raise ValueError("a sub-key is not written as drainer writes it")
     return value
-
-
-def _are_several(keys: object) -> bool:
-    return type(keys) is tuple and keys != () and tuple(dict.fromkeys(keys)) == keys
