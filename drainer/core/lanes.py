@@ -207,7 +207,8 @@ class Lanes:
             sub.lane = ALONE_READY
             sub.lane_key = key
             self._blocks[self._newest].append(sub)
-            self._note_delivered()
+            self._waiting += 1
+            self._note_delivered(1)
             return
         if isinstance(lane, SubMessage):
             lane = self._widen(lane)
@@ -216,9 +217,10 @@ class Lanes:
         self._append(lane, sub)
         if lane.held == NOT_HELD:
             self._behind += 1
-            self._note_delivered()
+            self._waiting += 1
         else:
             lane.held += 1
+        self._note_delivered(1)
 
     def push_each(self, subs: Sequence[SubMessage]) -> None:
         """Push many sub-messages, each into the lane of its own sub-key."""
@@ -254,6 +256,7 @@ class Lanes:
                 number = self._newest  # The call may have begun a block.
                 line = self._blocks[number]
         self._behind += behind
+        self._waiting += started + behind
         self._note_delivered(started + behind)
 
     def push_to_all(self, sub: SubMessage, keys: Iterable[Hashable]) -> None:
@@ -281,7 +284,8 @@ class Lanes:
         self._blocks[self._newest].append(entry)
         if entry.lanes_ahead:
             self._behind += 1
-        self._note_delivered()
+        self._waiting += 1
+        self._note_delivered(1)
 
     def push_alone(self, sub: SubMessage) -> None:
         """Make a sub-message ready that stands in no lane: a barrier whose turn has come."""
@@ -486,15 +490,19 @@ class Lanes:
         lanes = nlargest(most, self._hot, key=lambda lane: lane.waiting)
         return [(lane.key, lane.waiting) for lane in lanes if lane.waiting]
 
-    @property
-    def longest(self) -> int:
-        """The number of sub-messages in the longest lane, with the one that runs.
+    def longest(self, *, among_all: bool) -> tuple[int, SubMessage | None]:
+        """Return how many sub-messages the longest lane has, with the one that runs, and which of
+        them is the first that waits.
 
-        All lanes are looked at, so this is asked only when few are left.
+        Only lanes that have reached HOT_WAITING are looked at, or all, which takes long if there
+        are many.
         """
-        lanes = (each for each in self._lanes.values() if type(each) is Lane)
-        lengths = (lane.waiting + (not lane.ready) for lane in lanes)
-        return max(lengths, default=min(1, len(self)))
+        lanes = self._lanes.values() if among_all else self._hot
+        lane = max((each for each in lanes if type(each) is Lane), key=_length, default=None)
+        if lane is None:
+            return (min(1, len(self)) if among_all else 0), None
+        head: Any = lane.head
+        return _length(lane), head.entry.sub if type(head) is Slot else head
 
     def place_of(
         self, message: Message, keys: Iterable[Hashable] | None
@@ -519,8 +527,7 @@ class Lanes:
                     found[key] = 0
         return max(found.items(), key=lambda each: each[1], default=None)
 
-    def _note_delivered(self, subs: int = 1) -> None:
-        self._waiting += subs
+    def _note_delivered(self, subs: int) -> None:
         self._room -= subs
         if self._room <= 0:
             self._begin_block()
@@ -737,6 +744,10 @@ class Lanes:
             self._unrank(lane)
         if lane.hot:
             del self._hot[lane]
+
+
+def _length(lane: Lane) -> int:
+    return lane.waiting + (not lane.ready)
 
 
 def _waiting_up_to(lane: Lane, message: Message) -> int:

@@ -143,6 +143,7 @@ class _Moment(NamedTuple):
     handled: int  # The number of finished sub-messages that took a call.
     read: int  # The number of offsets that were read.
     longest: int  # The sub-messages of the longest lane; 0 if the lanes are those of tasks.
+    beyond: float  # The offsets that are unread, for each offset over which that lane extends.
 
 
 class MetricsSampler(ABC):
@@ -202,8 +203,12 @@ class MetricsSampler(ABC):
         latency = timing.latency_recent or timing.latency
         if eta_s is not None and latency is not None:
             if pace and not self._folds:
-                step_s = self._lane_latency_s(latency)
-                lane_s = time_of_lane(limits.longest, step_s, left, pace)
+                longest = limits.longest
+                # A lane that is longer than the others by chance shows nothing of what is unread.
+                excess = longest - max(0, left.waiting - longest) / max(1, limits.lanes - 1)
+                sure = max(0.0, 1 - CHANCE**2 * longest / excess**2) if excess > 0 else 0.0
+                to_come = sure * longest * moments[-1].beyond
+                lane_s = self._lane_latency_s(latency) * (longest + to_come)
             # Of n calls, the last one takes about as long as n of n + 1 calls at most.
             calls = limits.workers_busy
             last_s = latency.percentiles_s[min(99, 100 * calls // (calls + 1))]
@@ -230,12 +235,17 @@ class MetricsSampler(ABC):
         )
 
     def _measure(
-        self, left: Remainder, running: int, marks: Mapping[int, int], longest: int = 0
+        self,
+        left: Remainder,
+        running: int,
+        marks: Mapping[int, int],
+        beyond: float,
+        longest: int = 0,
     ) -> None:
         """Note the progress of the run, with ``running`` sub-messages in the handler.
 
         ``marks`` are the watermarks by partition or stream. Those that nothing holds back may be
-        left out.
+        left out. ``beyond`` and ``longest`` are as in a moment.
         """
         moments, before, now_s = self._moments, self._marks, self._clock()
         self._marks = {
@@ -247,7 +257,7 @@ class MetricsSampler(ABC):
             moments.clear()
         window_s = self._window_s
         finished = self.counts()[1].finished
-        moments.append(_Moment(now_s, finished, left.handled, left.offsets_read, longest))
+        moments.append(_Moment(now_s, finished, left.handled, left.offsets_read, longest, beyond))
         while moments[0].at_s < now_s - max(window_s, MINUTE_S):
             moments.popleft()
         if self._p50_at_start_s is None and now_s - self._started >= RECENT_S:
@@ -266,10 +276,11 @@ class MetricsSampler(ABC):
         took_s, steps = now.at_s - since.at_s, since.longest - now.longest
         if steps <= BUSY_LANE * took_s / mean_s:
             return mean_s
-        # In this time there may be so many calls that only by chance no more than ``steps`` ended.
+        # In this time there may be so many calls that only by chance no more than ``steps`` ended,
+        # and one more is under way.
         variance = sum((each - mean_s) ** 2 for each in latency.percentiles_s) / PERCENTILES
         chance = CHANCE * sqrt(variance) / mean_s / 2
-        return max(mean_s, took_s / (chance + sqrt(steps + chance**2)) ** 2)
+        return max(mean_s, took_s / (chance + sqrt(steps + 1 + chance**2)) ** 2)
 
     @property
     def _standing(self) -> dict[int, float]:
@@ -296,7 +307,7 @@ class MetricsSampler(ABC):
         now = self._moments[-1]
         since = next(each for each in self._moments if each.at_s >= now.at_s - window_s)
         took_s = max(now.at_s - since.at_s, 1e-9)
-        finished, handled, read, _ = (b - a for a, b in zip(since[1:], now[1:], strict=True))
+        finished, handled, read = (b - a for a, b in zip(since[1:4], now[1:4], strict=True))
         return finished / took_s, handled / took_s, read / took_s
 
 
@@ -331,13 +342,16 @@ class LocalSampler(MetricsSampler):
         """
         self._latencies.look()
         self._spent.append((self._clock(), *self._processor()))
-        left, lanes = self._dispatcher.remainder(), self._dispatcher.lanes
+        dispatcher, beyond = self._dispatcher, 0.0
+        left = dispatcher.remainder()
         # If more wait, shorter lanes than those that count as hot take no longer than the rest.
-        if left.waiting <= HOT_WAITING * self.concurrency:
-            longest = lanes.longest
-        else:
-            longest = max((1 + depth for _, depth in lanes.hottest(1)), default=0)
-        self._measure(left, running, self._dispatcher.holders, longest)
+        few = left.waiting <= HOT_WAITING * self.concurrency
+        longest, first = dispatcher.lanes.longest(among_all=few)
+        if first is not None:
+            ledger = dispatcher.ledgers[first.message.origin.stream]
+            extends = ledger.position - first.message.offset
+            beyond = (ledger.end - ledger.position) / max(1, extends)
+        self._measure(left, running, dispatcher.holders, beyond, longest)
 
     def sample(self, in_flight: int, busy: int) -> None:
         """Note how many sub-messages are in the handler, and how many workers are busy.
@@ -454,18 +468,3 @@ def time_left(left: Remainder, pace: float, reading: float, *, starved: bool) ->
     if not pace or left.unread is None:
         return None
     return (left.waiting + left.share * sum(left.unread.values())) / pace
-
-
-def time_of_lane(longest: int, latency_s: float, left: Remainder, pace: float) -> float:
-    """Estimate how many seconds the longest lane still takes, one sub-message after the other.
-
-    Its share of what is unread is taken to be that of what was read. What it has finished by now
-    is not counted anywhere. If it never waited for a worker, that is the work of one of them. If it
-    did, the result is shorter than the time that all workers need.
-    """
-    finished = left.handled * min(1.0, 1 / (pace * latency_s))
-    # A lane that is the longest by chance shows nothing of what is unread.
-    sure = max(0.0, longest - CHANCE * sqrt(longest))
-    share = (sure + finished) / max(1, left.handled + left.waiting)
-    unread = left.share * sum((left.unread or {}).values())
-    return latency_s * (longest + share * unread)

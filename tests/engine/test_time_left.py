@@ -84,10 +84,28 @@ def test_the_time_left_is_right_until_the_end_and_does_not_jump(
     latency: Latency,
     first: tuple[str, ...],
 ) -> None:
+    settings = LocalSettings(concurrency=concurrency, plan_interval_s=1.0)
+    assert_right(virtual, backlog, settings, latency, first)
+
+
+def test_the_time_left_of_a_long_lane_counts_what_is_unread_and_what_a_class_has_finished(
+    virtual: VirtualDrains,
+) -> None:
+    settings = LocalSettings(concurrency=20, plan_interval_s=1.0, buffer_bytes=400_000)
+    assert_right(virtual, records(1_000, hot=1.7 / 20), settings, fixed(0.3), (FIRST,))
+
+
+def assert_right(
+    virtual: VirtualDrains,
+    backlog: Sequence[list[str]],
+    settings: LocalSettings,
+    latency: Latency,
+    first: tuple[str, ...],
+) -> None:
     seen: list[tuple[float, Status]] = []
     rehearsal = virtual.rehearsal(
         {0: log_of(*backlog)},
-        LocalSettings(concurrency=concurrency, plan_interval_s=1.0),
+        settings,
         observe=lambda status: seen.append((virtual.world.now_s, status)),
     )
     assert rehearsal.drain(virtual.handler(OnTheLoop, latency), *first).exit_code == 0

@@ -158,7 +158,9 @@ class TaskMonitor(MetricsSampler):
 
     def measure(self, plan: OffsetPlan) -> None:
         """Take one measurement. The driver calls this about twice a second."""
-        self._measure(self._remainder(plan), self.running, self.aggregation.watermarks)
+        left, marks = self._remainder(plan), self.aggregation.watermarks
+        extends = sum(position - marks[n] for n, position in self._positions.items())
+        self._measure(left, self.running, marks, left.offsets_unread / max(1, extends))
 
     def status(self, plan: OffsetPlan, *, ahead: bool) -> Status:
         """Return the status of the drain. ``ahead`` is whether the next wave is being read."""
