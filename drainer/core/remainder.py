@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from drainer.model.ranges import Range, count_offsets, subtract
 
+CHANCE = 2.0  # So many standard deviations of a lane's length or time may be chance.
+
 
 class ReadSample(NamedTuple):
     """What a run has read of one partition.
@@ -92,3 +94,13 @@ def unread_subs(samples: Mapping[int, ReadSample]) -> dict[int, float] | None:
         finished = each.finished * each.known_unread / max(1, each.known_read)
         found[number] = max(0.0, each.unread * fan_out - finished)
     return found
+
+
+def sure_share(longest: float, others: float) -> float:
+    """Return the share, from 0 to 1, of a longest lane that is not its length by chance.
+
+    ``others`` is the mean length of the others. What is the longest by chance shows nothing of what
+    is unread.
+    """
+    excess = longest - others
+    return max(0.0, 1 - CHANCE**2 * longest / excess**2) if excess > 0 else 0.0

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.lanes import HOT_WAITING
-from drainer.core.remainder import Remainder
+from drainer.core.remainder import CHANCE, Remainder, sure_share
 from drainer.model.claims import Stream
 from drainer.model.latency import PERCENTILES, Latency
 from drainer.model.plan import OffsetPlan
@@ -45,7 +45,6 @@ LOAD_LOOKS, LOAD_S = 11, 0.25
 # The estimate uses a longer window than the rate, because an estimate that jumps does not help.
 ETA_WINDOW_S, MINUTE_S = 15.0, 60.0
 BUSY_LANE = 0.2  # A lane is busy if it does this share of the calls that there is time for.
-CHANCE = 2.0  # So many standard deviations of a lane's length or time may be chance.
 QUICKER_MOST = 2.0  # After an outage, the last minute says little of how long the rest takes.
 # There is no estimate before this many seconds of work, because the first calls that end show
 # little of the pace.
@@ -142,8 +141,8 @@ class _Moment(NamedTuple):
     finished: int  # The number of finished sub-messages.
     handled: int  # The number of finished sub-messages that took a call.
     read: int  # The number of offsets that were read.
-    longest: int  # The sub-messages of the longest lane; 0 if the lanes are those of tasks.
-    beyond: float  # The offsets that are unread, for each offset over which that lane extends.
+    longest: int  # The sub-messages of the longest lane that were read.
+    to_come: float  # An estimate of those that were not read yet.
 
 
 class MetricsSampler(ABC):
@@ -203,12 +202,8 @@ class MetricsSampler(ABC):
         latency = timing.latency_recent or timing.latency
         if eta_s is not None and latency is not None:
             if pace and not self._folds:
-                longest = limits.longest
-                # A lane that is longer than the others by chance shows nothing of what is unread.
-                excess = longest - max(0, left.waiting - longest) / max(1, limits.lanes - 1)
-                sure = max(0.0, 1 - CHANCE**2 * longest / excess**2) if excess > 0 else 0.0
-                to_come = sure * longest * moments[-1].beyond
-                lane_s = self._lane_latency_s(latency) * (longest + to_come)
+                in_lane = moments[-1].longest + moments[-1].to_come
+                lane_s = self._lane_latency_s(latency) * in_lane
             # Of n calls, the last one takes about as long as n of n + 1 calls at most.
             calls = limits.workers_busy
             last_s = latency.percentiles_s[min(99, 100 * calls // (calls + 1))]
@@ -239,13 +234,13 @@ class MetricsSampler(ABC):
         left: Remainder,
         running: int,
         marks: Mapping[int, int],
-        beyond: float,
-        longest: int = 0,
+        longest: int,
+        to_come: float,
     ) -> None:
         """Note the progress of the run, with ``running`` sub-messages in the handler.
 
         ``marks`` are the watermarks by partition or stream. Those that nothing holds back may be
-        left out. ``beyond`` and ``longest`` are as in a moment.
+        left out. ``longest`` and ``to_come`` are as in a moment.
         """
         moments, before, now_s = self._moments, self._marks, self._clock()
         self._marks = {
@@ -257,7 +252,7 @@ class MetricsSampler(ABC):
             moments.clear()
         window_s = self._window_s
         finished = self.counts()[1].finished
-        moments.append(_Moment(now_s, finished, left.handled, left.offsets_read, longest, beyond))
+        moments.append(_Moment(now_s, finished, left.handled, left.offsets_read, longest, to_come))
         while moments[0].at_s < now_s - max(window_s, MINUTE_S):
             moments.popleft()
         if self._p50_at_start_s is None and now_s - self._started >= RECENT_S:
@@ -342,16 +337,17 @@ class LocalSampler(MetricsSampler):
         """
         self._latencies.look()
         self._spent.append((self._clock(), *self._processor()))
-        dispatcher, beyond = self._dispatcher, 0.0
+        dispatcher, to_come = self._dispatcher, 0.0
         left = dispatcher.remainder()
         # If more wait, shorter lanes than those that count as hot take no longer than the rest.
         few = left.waiting <= HOT_WAITING * self.concurrency
         longest, first = dispatcher.lanes.longest(among_all=few)
         if first is not None:
             ledger = dispatcher.ledgers[first.message.origin.stream]
-            extends = ledger.position - first.message.offset
-            beyond = (ledger.end - ledger.position) / max(1, extends)
-        self._measure(left, running, dispatcher.holders, beyond, longest)
+            others = (left.waiting - longest) / max(1, len(dispatcher.lanes) - 1)
+            beyond = (ledger.end - ledger.position) / (ledger.position - first.message.offset)
+            to_come = sure_share(longest, others) * longest * beyond
+        self._measure(left, running, dispatcher.holders, longest, to_come)
 
     def sample(self, in_flight: int, busy: int) -> None:
         """Note how many sub-messages are in the handler, and how many workers are busy.

@@ -159,8 +159,11 @@ class TaskMonitor(MetricsSampler):
     def measure(self, plan: OffsetPlan) -> None:
         """Take one measurement. The driver calls this about twice a second."""
         left, marks = self._remainder(plan), self.aggregation.watermarks
-        extends = sum(position - marks[n] for n, position in self._positions.items())
-        self._measure(left, self.running, marks, left.offsets_unread / max(1, extends))
+        lane = self.aggregation.longest_lane()
+        to_come = lane.share * left.share * sum((left.unread or {}).values())
+        # If waves are not divided into shards, only what tasks have in memory is known of lanes.
+        longest = max((each.limits.longest for each in self._now), default=0)
+        self._measure(left, self.running, marks, max(longest, round(lane.left)), to_come)
 
     def status(self, plan: OffsetPlan, *, ahead: bool) -> Status:
         """Return the status of the drain. ``ahead`` is whether the next wave is being read."""
