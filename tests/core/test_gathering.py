@@ -139,6 +139,28 @@ def test_a_claim_that_goes_past_a_message_that_did_not_split_has_nothing_of_it()
     ).account.claims["0/2"][0] == (progress_at(10))
 
 
+def test_the_longest_lane_is_what_one_shard_has_more_than_the_others() -> None:
+    aggregation = Aggregation(a_plan(100), "/state", 1)
+    assert aggregation.longest_lane() == (0, 0)
+    for wave, hot in ((1, 500), (2, 700)):
+        range_ = (10 * wave - 10, 10 * wave)
+        subs = {f"{n}/4": {0: hot if n == 2 else 100} for n in range(4)}
+        aggregation.begin(wave, {0: range_}, {0: (range_,)}, subs, {})
+    whole = aggregation.longest_lane()
+    assert whole.left == pytest.approx(1_000, rel=0.01)
+    assert whole.share == pytest.approx(1_000 / 1_800, rel=0.01)
+    (task,) = aggregation.dispatch([[(1, "2/4")]]).tasks
+    aggregation.add_progress(task, head("2/4", 5, 250))
+    now = aggregation.longest_lane()
+    assert now.left == pytest.approx(whole.left * 950 / 1_200)
+    assert now.share == whole.share
+
+    by_chance = Aggregation(a_plan(100), "/state", 1)
+    even = {f"{n}/4": {0: 110 if n == 2 else 100} for n in range(4)}
+    by_chance.begin(1, {0: (0, 10)}, {0: ((0, 10),)}, even, {})
+    assert by_chance.longest_lane() == (0, 0)
+
+
 def test_the_plan_holds_no_endpoint_of_the_state() -> None:
     aggregation = Aggregation(a_plan(100), "s3://b/d?region=eu-1&endpoint=http://minio", 1)
     assert aggregation.state is not None
