@@ -7,12 +7,12 @@ sub-messages and finishes them, and reads from it what to write to the plan and 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import chain
 from operator import attrgetter
 
-from drainer.core.lanes import CRITICAL_SHARE_READ, Lanes
+from drainer.core.lanes import CRITICAL_SHARE_READ, Lanes, Place
 from drainer.core.ledger import Ledger, LedgerLoad
 from drainer.core.merge import Record
 from drainer.core.other_claims import OtherClaims
@@ -457,10 +457,10 @@ class Dispatcher:
             if ledger.first_pending is not None
         }
 
-    def held_back(self, number: int) -> tuple[Hashable, int] | None:
+    def held_back(self, number: int) -> Place | None:
         """Return in which lane the message waits that holds the watermark of a ledger back.
 
-        The lane comes with the number of sub-messages before it there. Returns None if no lane is
+        The lane comes with the place of the message there. Returns None if no lane is
         known, as for a message that a later run handles. This takes time in proportion to the
         lanes of the message, so it is called only while a watermark stands.
         """

@@ -23,7 +23,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from heapq import nlargest
 from math import ceil
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 from drainer.message import Message, SubMessage
 
@@ -125,6 +125,20 @@ class MultiKeyEntry:
 
 
 Entry = SubMessage | Lane | MultiKeyEntry
+
+
+class Place(NamedTuple):
+    """Where a message waits in a lane.
+
+    Attributes:
+        key: the key of the lane.
+        before: how many sub-messages come before its last one there, with the one that runs.
+        is_ready: whether nothing comes before it and it only waits for a worker.
+    """
+
+    key: Hashable
+    before: int
+    is_ready: bool
 
 
 class Lanes:
@@ -504,28 +518,28 @@ class Lanes:
         head: Any = lane.head
         return _length(lane), head.entry.sub if type(head) is Slot else head
 
-    def place_of(
-        self, message: Message, keys: Iterable[Hashable] | None
-    ) -> tuple[Hashable, int] | None:
-        """Return the lane in which a message waits longest, and how many come before it there.
+    def place_of(self, message: Message, keys: Iterable[Hashable] | None) -> Place | None:
+        """Return the lane in which a message waits longest, and its place there.
 
         ``keys`` are the keys of its unfinished sub-messages. If they are not known, None stands for
         all lanes, but a lane is found only while something of the message waits in it. Whatever
         runs in a lane comes before what waits there. Returns None if no lane is found.
         """
-        found: dict[Hashable, int] = {}
+        found: list[Place] = []
         for key in dict.fromkeys(self._lanes if keys is None else keys):
             lane = self._lanes.get(key)
             if isinstance(lane, SubMessage):
                 if lane.message is message:
-                    found[key] = 0
+                    found.append(Place(key, 0, lane.lane is ALONE_READY))
             elif lane is not None and not lane.parked:
                 waiting = _waiting_up_to(lane, message)
                 if waiting:
-                    found[key] = waiting - 1 + (not lane.ready)
+                    before = waiting - 1 + (not lane.ready)
+                    found.append(Place(key, before, before == 0))
                 elif keys is not None:
-                    found[key] = 0
-        return max(found.items(), key=lambda each: each[1], default=None)
+                    found.append(Place(key, 0, is_ready=False))
+        # What runs holds the message back rather than what only waits for a worker.
+        return max(found, key=lambda each: (each.before, not each.is_ready), default=None)
 
     def _note_delivered(self, subs: int) -> None:
         self._room -= subs

@@ -433,11 +433,12 @@ class LocalSampler(MetricsSampler):
         last = {Stream(number).partition: number for number in by_offset}
         longest = nlargest(HELD_BACK_MOST, last.items(), key=lambda each: standing[each[1]])
         for partition, number in longest:
-            lane = self._dispatcher.held_back(number)
-            key, before = (None, 0) if lane is None else (short_key(lane[0], KEY_SHOWN), lane[1])
-            offset, for_s = self._marks[number][0], standing[number]
-            found.append(HeldBack(partition, offset, key, before, for_s))
-        return tuple(found)
+            held = HeldBack(partition, self._marks[number][0], None, 0, standing[number])
+            if (place := self._dispatcher.held_back(number)) is not None:
+                key = short_key(place.key, KEY_SHOWN)
+                held = replace(held, key=key, before=place.before, is_ready=place.is_ready)
+            found.append(held)
+        return tuple(sorted(found, key=lambda each: each.is_ready))
 
     def overall(self) -> Latency | None:
         return self._latencies.overall()

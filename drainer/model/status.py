@@ -215,6 +215,7 @@ class HeldBack:
             known, for example because a later run handles it.
         before: how many sub-messages come before it in that lane.
         for_s: how long the watermark has stood.
+        is_ready: whether it only waits for a worker, since others were read before it.
     """
 
     partition: Whole
@@ -222,6 +223,11 @@ class HeldBack:
     key: str | None
     before: int
     for_s: float
+    is_ready: bool = False
+
+
+def _waits_longest(held: HeldBack) -> tuple[int, int, bool]:
+    return held.offset, -held.before, held.is_ready
 
 
 def _least_offsets(each: Iterable[tuple[HeldBack, ...]]) -> tuple[HeldBack, ...]:
@@ -229,7 +235,7 @@ def _least_offsets(each: Iterable[tuple[HeldBack, ...]]) -> tuple[HeldBack, ...]
     found: dict[int, HeldBack] = {}
     for one in chain.from_iterable(each):
         known = found.get(one.partition, one)
-        found[one.partition] = min(known, one, key=lambda held: (held.offset, -held.before))
+        found[one.partition] = min(known, one, key=_waits_longest)
     return tuple(found.values())
 
 
@@ -313,7 +319,8 @@ class LimitStatus:
             with the number of sub-messages that wait in its lane.
         longest: the number of sub-messages in the longest lane, with the one that runs. If there
             are many lanes, only those with a long queue are counted.
-        held_back: the messages that hold a watermark back, those with the longest time first. It
+        held_back: the messages that hold a watermark back, those with the longest time first, and
+            those that only wait for a worker last. It
             has partitions whose watermark stands while others finish, but only a few of them.
         processor: the load of this process, or on Spark the mean load of each task.
     """

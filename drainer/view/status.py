@@ -341,7 +341,8 @@ def held_back_words(found: HeldBack) -> str:
     words = [f"held back by {found.partition}:{found.offset}"]
     if found.key is not None:
         before = f" ({figures.count(found.before)} before it)" if found.before else ""
-        words.append(f"sub-key {shorten(found.key, _KEY_SHOWN)}{before}")
+        place = " (waits for a worker)" if found.is_ready else before
+        words.append(f"sub-key {shorten(found.key, _KEY_SHOWN)}{place}")
     return ", ".join((*words, f"for {figures.duration(found.for_s)}"))
 
 

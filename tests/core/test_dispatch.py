@@ -195,14 +195,14 @@ def test_a_message_waits_in_the_lane_in_which_most_come_before_it() -> None:
     deliver(dispatcher, 5, "a", "d-root", "d-root", "b")
     deliver(dispatcher, 6, *["d-root"] * 9)
     assert dispatcher.holders == {0: 5, 1: 0}
-    assert dispatcher.held_back(0) == ("d-root", 3 + 1)
+    assert dispatcher.held_back(0) == ("d-root", 3 + 1, False)
     first = dispatcher.lanes.take()
     assert first is not None
     assert first.message.partition == 1
-    assert dispatcher.held_back(0) == ("d-root", 3 + 1), "what runs comes before it, too"
+    assert dispatcher.held_back(0) == ("d-root", 3 + 1, False), "what runs comes before it, too"
     dispatcher.finish(first)
-    assert dispatcher.held_back(0) == ("d-root", 2 + 1)
-    assert dispatcher.held_back(1) == ("d-root", 1)
+    assert dispatcher.held_back(0) == ("d-root", 2 + 1, False)
+    assert dispatcher.held_back(1) == ("d-root", 1, False)
 
 
 def test_the_last_one_that_runs_has_none_before_it() -> None:
@@ -211,25 +211,37 @@ def test_the_last_one_that_runs_has_none_before_it() -> None:
     deliver(dispatcher, 6, "b", "b")
     taken = take_all(dispatcher)
     dispatcher.finish(taken["5[0]"])
-    assert dispatcher.held_back(0) == ("b", 0)
+    assert dispatcher.held_back(0) == ("b", 0, False)
     dispatcher.delay(taken["5[1]"])
-    assert dispatcher.held_back(0) == ("b", 0), "it waits for its next attempt"
+    assert dispatcher.held_back(0) == ("b", 0, False), "it waits for its next attempt"
     dispatcher.resume(taken["5[1]"])
     dispatcher.park(taken["5[1]"])
     assert dispatcher.held_back(0) is None, "a later run handles it"
 
 
+def test_one_with_nothing_before_it_that_has_not_begun_only_waits_for_a_worker() -> None:
+    dispatcher = one_partition(100)
+    deliver(dispatcher, 5, "a", "b")
+    deliver(dispatcher, 6, "b", "c")
+    assert dispatcher.held_back(0) == ("a", 0, True)
+    first = dispatcher.lanes.take()
+    assert first is not None
+    assert dispatcher.held_back(0) == (first.key, 0, False), "what runs holds it back"
+    dispatcher.finish(first)
+    assert dispatcher.held_back(0) == ("b", 0, True)
+
+
 def test_one_with_several_sub_keys_is_found_in_the_lane_with_most_before_it() -> None:
     dispatcher = one_partition(100)
     dispatcher.deliver(message_at(5), [*subs_of(*"aab"), SubMessage(keys=("b", "a"))])
-    assert dispatcher.held_back(0) == ("a", 2)
+    assert dispatcher.held_back(0) == ("a", 2, False)
 
 
 @pytest.mark.parametrize("order", [Order.KEY, Order.PARTITION])
 def test_in_other_orders_a_lane_is_found_while_something_waits_in_it(order: Order) -> None:
     dispatcher = Dispatcher({0: Ledger(0, 100)}, order)
     dispatcher.deliver(message_at(5, key=b"k"), subs_of("a", "b"))
-    assert dispatcher.held_back(0) == (b"k" if order is Order.KEY else 0, 1)
+    assert dispatcher.held_back(0) == (b"k" if order is Order.KEY else 0, 1, False)
 
 
 @pytest.mark.parametrize("message_keys", [1, 10])
@@ -239,4 +251,4 @@ def test_where_keys_are_not_known_the_lane_is_found_by_what_waits(message_keys: 
     message = deliver(dispatcher, 5, *["d-root"] * (message_keys + 1), "b")
     deliver(dispatcher, 6, "b", "c")
     message.sub_keys = KeySums(message_keys + 2, 0)
-    assert dispatcher.held_back(0) == ("d-root", message_keys)
+    assert dispatcher.held_back(0) == ("d-root", message_keys, False)

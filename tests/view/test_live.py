@@ -121,6 +121,9 @@ def test_what_holds_the_watermark_back_is_a_line_of_the_view() -> None:
     other = replace(held, partition=1, key=None)
     text = "\n".join(words_of(a_status(held_back=(other, held, held)), 110))
     assert "  watermark     held back by 1:470, for 20s  (and 2 more partitions)" in text
+    in_turn = replace(held, before=0, is_ready=True)
+    words = "held back by 0:470, sub-key 'd-root' (waits for a worker), for 20s"
+    assert f"  watermark     {words}" in words_of(a_status(held_back=(in_turn,)), 110)
 
 
 def test_many_partitions_collapse_to_the_worst() -> None:

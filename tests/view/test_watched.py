@@ -68,8 +68,12 @@ FAILURES = FailureStatus(
             held_back=(HeldBack(0, 470, "'d-root'", 423, 20.0), HeldBack(1, 7, None, 0, 6.0)),
             eta_s=None,
         ),
+        a_status(
+            held_back=(HeldBack(0, 470, "'d-root'", 0, 20.0, is_ready=True),),
+            eta_s=None,
+        ),
     ],
-    ids=["plain", "odd keys", "Spark", "full Spark", "everything"],
+    ids=["plain", "odd keys", "Spark", "full Spark", "everything", "in turn"],
 )
 def test_a_status_of_another_process_looks_the_same(status: Status) -> None:
     seen = DrainReport.decoded(DrainReport(ABOUT, status).encoded()).status

@@ -205,7 +205,7 @@ class TaskMonitor(MetricsSampler):
             for each in limits.held_back
             if each.partition in standing and each.offset == marks[each.partition][0]
         ]
-        longest = nlargest(HELD_BACK_MOST, found, key=lambda each: each.for_s)
+        longest = nlargest(HELD_BACK_MOST, found, key=lambda each: (not each.is_ready, each.for_s))
         return replace(limits, held_back=tuple(longest))
 
     def _remainder(self, plan: OffsetPlan) -> Remainder:
