@@ -589,7 +589,7 @@ class Failures:
             failed_sub_messages=self._failed_subs,
             retries=self._retries.started,
             timeouts=self._timeouts,
-            waiting=len(self._retries),
+            waiting=self._retries.further,
             parked_lanes=self.lanes.parked,
             late=len(self.late),
             outages=self._breaker.opened,

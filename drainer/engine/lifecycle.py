@@ -175,7 +175,8 @@ class Lifecycle:
         trouble = waits or checkpointer.trouble  # A commit that waits keeps nothing else waiting.
         plan_age_s = self._runtime.monotonic() - checkpointer.written_at
         progress = replace(status.progress, eta_s=eta_s)
-        if failures.in_outage:
+        # While drainer waits, calls in flight still end, but no other begins.
+        if failures.in_outage or (waits is not None and not status.limits.in_flight):
             classes = tuple(replace(each, eta_s=None) for each in progress.classes)
             progress = replace(progress, eta_s=None, classes=classes)
         return replace(

@@ -704,6 +704,8 @@ class Retries:
         self._ties = count()
         # The tie-breaker of each sub-message's valid entry in the heap, by which it is recognised.
         self._waiting: dict[SubMessage, int] = {}
+        # Those of them of which the next call does not count as a further attempt.
+        self._postponed: set[SubMessage] = set()
         self.started = 0
 
     def __len__(self) -> int:
@@ -711,6 +713,11 @@ class Retries:
 
     def __contains__(self, sub: SubMessage) -> bool:
         return sub in self._waiting
+
+    @property
+    def further(self) -> int:
+        """The number of sub-messages that wait for a further attempt."""
+        return len(self._waiting) - len(self._postponed)
 
     @property
     def due_s(self) -> float | None:
@@ -730,9 +737,14 @@ class Retries:
         """
         self._waiting[sub] = tie = next(self._ties)
         heappush(self._heap, (at_s, tie, sub, requested, counts))
+        if counts:
+            self._postponed.discard(sub)
+        else:
+            self._postponed.add(sub)
 
     def remove(self, sub: SubMessage) -> bool:
         """Remove a sub-message that gets no further attempt; return whether it was waiting."""
+        self._postponed.discard(sub)
         return self._waiting.pop(sub, None) is not None
 
     def hurry(self, now_s: float) -> None:
@@ -750,5 +762,6 @@ class Retries:
             return None
         _, _, sub, _, counts = heappop(self._heap)
         del self._waiting[sub]
+        self._postponed.discard(sub)
         self.started += counts
         return sub

@@ -356,4 +356,8 @@ def test_a_silent_coordinator_is_the_trouble_whatever_else_is_wrong(virtual: Vir
     assert {each.health.trouble for each in silent} == {"no answer from broker b1:9092"}
     assert silent[-1].health.silent_s == pytest.approx(19.0, abs=1.0)
     assert all(each.health.is_kept_waiting for each in silent)
+    assert {each.failures.waiting for each in silent} == {0}, "nothing has failed"
+    still = [each for each in silent if not each.limits.in_flight]
+    assert {each.progress.eta_s for each in still} == {None}
+    assert len(still) > len(silent) / 2
     assert rehearsal.statuses[-1].health.trouble is None
