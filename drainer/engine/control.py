@@ -186,7 +186,7 @@ class Control:
         made = Requested(replace(request, reason=clean_reason(request.reason)), by)
         with self._lock:
             if self._over:
-                made.done.set_exception(over())
+                made.done.set_exception(ended())
             elif self._started:
                 (self._changes if isinstance(request, Change) else self._requests).put(made)
             elif isinstance(request, Stop):
@@ -218,7 +218,7 @@ class Control:
         with self._lock:
             self._over = True
         for requested in chain(self.taken(changes=False), self.taken(changes=True)):
-            requested.done.set_exception(over())
+            requested.done.set_exception(ended())
 
     def retyped(self) -> dict[str, str | None]:
         """Return, by field, the settings for which a resume must not repeat what was typed.
@@ -236,6 +236,11 @@ class Control:
 
 def between_passes() -> Refused:
     return Refused("the drain is between two passes", hint="Try again in a moment.")
+
+
+def ended() -> Refused:
+    hint = "See `drainer plan show`: it prints how, and the command to resume if anything is left."
+    return Refused("this drain has ended", hint=hint)
 
 
 def over() -> Refused:

@@ -385,8 +385,9 @@ def test_a_stop_is_as_ctrl_c_by_whoever_requests_it(person: Person, paused: bool
     ended = summary.history[-1]
     assert (ended.by, ended.reason) == (ANA, "wrong handler")
     assert ended.offsets == {0: person.rehearsal.group.committed[0]}
-    with pytest.raises(Refused, match="this drain is stopping"):
-        person.rehearsal.control.request(Pause(), ANA).result(0)
+    for late in (Pause(), Stop()):
+        with pytest.raises(Refused, match="this drain has ended"):
+            person.rehearsal.control.request(late, ANA).result(0)
     person.rehearsal.resumes_exactly(handler)
 
 
