@@ -67,6 +67,7 @@ def limit_of(status: Status) -> Bottleneck:
     full = limits.buffered_bytes >= AT_BUFFER * limits.buffer_bytes
     in_lane = max((waiting for _, waiting in limits.hottest), default=0)
     longest = bool(in_lane and eta_s and lane_s and lane_s >= AT_LANE * eta_s)
+    only_retries = bool(failures.waiting) and not (workers or limits.lanes_ready)
     alone = workers <= 2 and not limits.lanes_ready and in_lane > 1
     signs = {
         Bottleneck.PAUSE: status.control.paused is not None,
@@ -79,7 +80,8 @@ def limit_of(status: Status) -> Bottleneck:
         Bottleneck.BLOCKED: busy and status.health.is_blocked,
         Bottleneck.SLOWED: busy and _is_slowed(status.timing),
         Bottleneck.HANDLER: busy,
-        Bottleneck.RETRIES: failures.waiting >= max(1, limits.concurrency - workers),
+        Bottleneck.RETRIES: only_retries
+        or failures.waiting >= max(1, limits.concurrency - workers),
         Bottleneck.ENGINE: engine is not None and engine.limit(status) is not None,
         Bottleneck.STARTS: limits.lanes_ready > limits.concurrency,
         Bottleneck.TAIL: all_read,

@@ -94,6 +94,11 @@ def test_an_outage_is_shown_whole_with_its_times(width: int) -> None:
     assert [text for _, text, _ in warnings(status)] == [
         f"outage since 17:02:11 (1m 10s): {trouble}; halts at 22 Nov 17:02"
     ]
+    soon = replace(outage, halts=since + timedelta(seconds=90))
+    status = changed(status, failures=FailureStatus(in_outage=True, outage=soon))
+    assert [text.rpartition("; ")[2] for _, text, _ in warnings(status)] == [
+        "next try in 8.0s, halts at 17:03:41"
+    ]
 
 
 def test_a_silent_broker_is_named_with_the_time_of_its_silence() -> None:
@@ -197,6 +202,7 @@ def test_what_limits_the_drain() -> None:
     cap = a_cap()
     read = replace(status.progress.partitions[0], position=status.progress.partitions[0].end)
     idle = changed(status, in_flight=3, lanes_ready=0)
+    tail = changed(idle, in_flight=0, hottest=(), partitions=(read,))
     for found, words in (
         (status, "the handler"),
         (
@@ -229,6 +235,7 @@ def test_what_limits_the_drain() -> None:
         (changed(idle, buffered_bytes=idle.limits.buffer_bytes), "order"),
         (changed(idle, lanes_ready=5_000), "this machine"),
         (changed(idle, partitions=(read,)), "the tail"),
+        (changed(tail, failures=FailureStatus(waiting=1)), "retries"),
         (changed(idle, in_flight=1, partitions=(read,)), "the lane of 'doc-17', where 12,345 wait"),
     ):
         assert limit(found).startswith(words)
