@@ -537,6 +537,11 @@ class Failures:
         return self._errors.attempts
 
     @property
+    def hold_up(self) -> bool:
+        """Whether nothing may begin now, apart from a probe of the downstream."""
+        return self._paused_s is not None or self._breaker.is_open
+
+    @property
     def calls(self) -> int | None:
         """The number of calls that ended well; None if a call has one sub-message only."""
         return None if self._batcher is None else self._batcher.calls + self._skipped_calls

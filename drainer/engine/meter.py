@@ -330,11 +330,14 @@ class LocalSampler(MetricsSampler):
         self._processor = processor
         self._spent = deque([(self._clock(), *processor())], LOAD_LOOKS)
 
-    def measure(self, running: int) -> None:
+    def measure(self, running: int, *, is_held_up: bool = False) -> None:
         """Take a measurement, with ``running`` sub-messages in the handler.
 
-        Call it twice a second.
+        Call it twice a second. ``is_held_up`` is whether nothing may begin, as in an outage. Such a
+        time says nothing about how fast the drain will go on, so it does not count for the pace.
         """
+        if is_held_up and not running:
+            self._moments.clear()
         self._latencies.look()
         self._spent.append((self._clock(), *self._processor()))
         dispatcher, to_come = self._dispatcher, 0.0

@@ -371,7 +371,7 @@ class Pipeline:
         return self.running if exact else self._meter.in_flight
 
     def measure(self, plan: OffsetPlan) -> None:
-        self._meter.measure(self._running_shown)
+        self._meter.measure(self._running_shown, is_held_up=self._failures.hold_up)
 
     def status(self, plan: OffsetPlan) -> Status:
         status = self._meter.status(plan, self._running_shown)

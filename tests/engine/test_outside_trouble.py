@@ -361,3 +361,24 @@ def test_a_silent_coordinator_is_the_trouble_whatever_else_is_wrong(virtual: Vir
     assert {each.progress.eta_s for each in still} == {None}
     assert len(still) > len(silent) / 2
     assert rehearsal.statuses[-1].health.trouble is None
+
+
+def test_the_time_left_is_right_soon_after_a_silence(virtual: VirtualDrains) -> None:
+    def fall_silent(_: Status) -> None:
+        lock, is_silent = rehearsal.lock, 5.0 < virtual.world.now_s < 35.0
+        lock.sure_until_s = -inf if is_silent else inf
+        lock.silence = ("broker b1:9092", 5.0) if is_silent else None
+
+    rehearsal = virtual.rehearsal(
+        in_lanes(4_000), LocalSettings(concurrency=4), observe=fall_silent
+    )
+    assert rehearsal.drain(virtual.handler(OnTheLoop, lambda sub: 0.05)).exit_code == 0
+
+    took_s = rehearsal.statuses[-1].timing.elapsed_s
+    known = [
+        (each.progress.eta_s, took_s - each.timing.elapsed_s)
+        for each in rehearsal.statuses
+        if 35.0 < each.timing.elapsed_s < took_s - 5.0 and each.progress.eta_s is not None
+    ]
+    assert len(known) > 40
+    assert all(found_s == pytest.approx(left_s, rel=0.25) for found_s, left_s in known), known
