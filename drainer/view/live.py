@@ -54,8 +54,8 @@ from drainer.view.terminal import Terminal
 
 STEP = 1.25  # A key multiplies or divides the concurrency by this.
 SHORT = "p pause  + - concurrency  s stop  ? help"
-STOPS = "press s again to stop the drain: calls in flight finish, and a resume continues it"
-LONG = "p pauses and unpauses  + - more or fewer calls in flight  s twice stops like Ctrl-C"
+STOPS = "press s again to stop: calls in flight finish, and a resume continues the drain"
+LONG = "p pauses, unpauses  + - more or fewer calls in flight  s twice stops like Ctrl-C"
 
 
 @dataclass(eq=False)
