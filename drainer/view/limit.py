@@ -15,6 +15,9 @@ AT_RATE = AT_BUFFER = AT_LANE = 0.9
 # The downstream counts as slowed if the median latency is this many times that of the start, and
 # longer by this many seconds.
 SLOWER, SLOWER_S = 2.0, 0.005
+# The downstream counts as hanging if no call succeeds in so many seconds, which are those of the
+# current rate, although 99% of the calls took less.
+HANGS_S = 5.0
 # From this many seconds on, an outage may be the fault of the messages and not of the downstream.
 LASTING_S = 60.0
 SHOWN = 40  # The characters of a sub-key that are shown.
@@ -43,6 +46,10 @@ class Bottleneck(Enum):
     RATE = "--rate", "`drainer set PLAN rate=…` raises it"
     WRITE_CAP = "the brokers' limits: at most {write_cap} written", ""
     BLOCKED = "the handler: it blocks the event loop at {0.health.blocked_by}", "await it there"
+    HANGS = (
+        "the downstream: no call has succeeded in the last 5s, and p50 was {p50}",
+        "find out why it does not answer; more calls at once do not help",
+    )
     SLOWED = (
         "the downstream: p50 went from {p50_before} to {p50_now} since the start",
         "find out what slows it down; more calls at once may slow it down further",
@@ -78,6 +85,7 @@ def limit_of(status: Status) -> Bottleneck:
         Bottleneck.RATE: failures.rate is not None and progress.rate_now >= AT_RATE * failures.rate,
         Bottleneck.WRITE_CAP: busy and status.caps.write_binds,
         Bottleneck.BLOCKED: busy and status.health.is_blocked,
+        Bottleneck.HANGS: busy and _hangs(status),
         Bottleneck.SLOWED: busy and _is_slowed(status.timing),
         Bottleneck.HANDLER: busy,
         Bottleneck.RETRIES: only_retries
@@ -89,6 +97,11 @@ def limit_of(status: Status) -> Bottleneck:
         Bottleneck.READ_CAP: status.caps.read_binds,
     }
     return next((limit for limit, binds in signs.items() if binds), Bottleneck.READING)
+
+
+def _hangs(status: Status) -> bool:
+    latency = status.timing.latency
+    return not status.progress.rate_now and latency is not None and latency.p99_s < HANGS_S
 
 
 def _is_slowed(timing: TimingStatus) -> bool:
@@ -109,7 +122,8 @@ def advice(status: Status) -> str:
 
 
 def _in_words(text: str, status: Status) -> str:
-    limits, auto, recent = status.limits, status.limits.auto, status.timing.latency_recent
+    limits, auto = status.limits, status.limits.auto
+    overall, recent = status.timing.latency, status.timing.latency_recent
     key, waiting = next(iter(limits.hottest), ("", 0))
     more_calls = "`drainer set PLAN concurrency=…`, if the downstream can take more"
     if auto is not None:  # --concurrency auto raises it by itself, up to its maximum.
@@ -136,6 +150,7 @@ def _in_words(text: str, status: Status) -> str:
         read_cap=status.caps.read_cap and caps.words(status.caps.read_cap),
         write_cap=status.caps.write_cap and caps.words(status.caps.write_cap),
         more_calls=more_calls,
+        p50=figures.duration(None if overall is None else overall.p50_s),
         p50_before=figures.duration(status.timing.p50_at_start_s),
         p50_now=figures.duration(None if recent is None else recent.p50_s),
     )

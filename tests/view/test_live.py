@@ -134,6 +134,17 @@ def test_a_downstream_that_has_become_slow_is_no_reason_for_more_calls() -> None
     assert limit(changed(status, p50_at_start_s=0.001, latency_recent=quick)).startswith("the hand")
 
 
+def test_a_downstream_that_hangs_is_no_reason_for_more_calls() -> None:
+    usual = Latency.of(100, 0.022, [0.022] * 101)
+    status = a_status(rate_now=0.0, latency=usual, latency_recent=None)
+    hangs = "the downstream: no call has succeeded in the last 5s, and p50 was 22ms"
+    assert limit(status) == hangs
+    assert "concurrency=" not in advice(status)
+    long = Latency.of(100, 30.0, [30.0] * 101)
+    for other in (changed(status, latency=long), changed(status, rate_now=1.0)):
+        assert limit(other) == "the handler: every worker is busy"
+
+
 def test_what_holds_the_watermark_back_is_a_line_of_the_view() -> None:
     held = HeldBack(0, 470, "'d-root'", 423, 20.0)
     words = "held back by 0:470, sub-key 'd-root' (423 before it), for 20s"
