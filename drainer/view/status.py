@@ -240,7 +240,11 @@ def expected_end(status: Status, now: datetime | None = None, how_long: str = ""
     """Return the expected end after ``how_long``; nothing if no end is known."""
     progress, control = status.progress, status.control
     goes_on = not progress.complete and control.stopping is None and control.paused is None
-    return ending(how_long, progress.eta_s if goes_on else None, progress.deadline, now)
+    eta_s, deadline = progress.eta_s if goes_on else None, progress.deadline
+    if deadline is not None and deadline.late and eta_s is not None and eta_s <= deadline.left_s:
+        now = deadline.at - timedelta(seconds=deadline.left_s)
+        return f"{ending(how_long, eta_s, now=now)}, but late at the last minute's pace"
+    return ending(how_long, eta_s, deadline, now)
 
 
 def verdict(status: Status, now: datetime | None = None, *, of_all: bool = False) -> Line:

@@ -445,6 +445,10 @@ def test_the_margin_is_shown_and_a_warning_comes_once_it_is_sure() -> None:
         assert shown.endswith(
             f" left, done at {local(at, eta_s - 7_200)}, 30m 00s {words} {local(at)}"
         )
+    shown = words_of(a_status(deadline=late, eta_s=5_400), 100)[1]
+    assert shown.endswith(
+        f"✗ 1h 30m left, done at {local(at, -1_800)}, but late at the last minute's pace"
+    )
     assert list(warnings(a_status(deadline=late, eta_s=9_000))) == []
     [(event, text, _)] = warnings(a_status(deadline=replace(late, missed=True), eta_s=9_000))
     assert event == "deadline"
