@@ -537,6 +537,12 @@ class Failures:
         return self._errors.attempts
 
     @property
+    def last_retry_in_s(self) -> float:
+        """The time until the last retry is due; 0 if there is none."""
+        due_s = self._retries.last_due_s
+        return 0.0 if due_s is None else max(0.0, due_s - self._clock())
+
+    @property
     def hold_up(self) -> bool:
         """Whether nothing may begin now, apart from a probe of the downstream."""
         return self._paused_s is not None or self._breaker.is_open

@@ -378,8 +378,13 @@ class Pipeline:
         status = self.dispatcher.complete_status(status, plan, self.settings.failures)
         status = self._ports.complete_status(status, False)
         auto = None if self._search is None else auto_status(self._search)
+        progress = status.progress
+        if progress.eta_s is not None:
+            eta_s = max(progress.eta_s, self._failures.last_retry_in_s)
+            progress = replace(progress, eta_s=eta_s)
         return replace(
             status,
+            progress=progress,
             limits=replace(status.limits, auto=auto),
             health=HealthStatus(
                 trouble=self._failures.trouble or self._source.trouble,

@@ -726,6 +726,12 @@ class Retries:
             heappop(self._heap)  # It was removed, or has been added again since.
         return self._heap[0][0] if self._heap else None
 
+    @property
+    def last_due_s(self) -> float | None:
+        """When the last one is due; None if there is none. All are looked at."""
+        valid = (at_s for at_s, tie, sub, *_ in self._heap if self._waiting.get(sub) == tie)
+        return max(valid, default=None)
+
     def push(
         self, sub: SubMessage, at_s: float, *, requested: bool = False, counts: bool = True
     ) -> None:

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from drainer.message import SubMessage
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.status import Status
 from engine.made_up_kafka import OnTheLoop, VirtualDrains, log_of
 
@@ -125,3 +125,29 @@ def assert_right(
         if not near(eta_s, max(0.0, before - (at_s - before_s)))
     ]
     assert jumps == []
+
+
+def test_a_retry_that_is_not_due_yet_counts(virtual: VirtualDrains) -> None:
+    failed: list[SubMessage] = []
+
+    def flaky(sub: SubMessage) -> float:
+        if sub.key == "k7" and not failed:
+            failed.append(sub)
+            raise ValueError("flaky")
+        return 0.1
+
+    rehearsal = virtual.rehearsal(
+        {0: log_of(*([f"k{n}"] for n in range(100)))},
+        LocalSettings(concurrency=4),
+        failures=FailureSettings(retries=1, retry_delay_s=20.0),
+    )
+    assert rehearsal.drain(virtual.handler(OnTheLoop, flaky)).exit_code == 0
+    took_s = rehearsal.statuses[-1].timing.elapsed_s
+    waits = [each for each in rehearsal.statuses if each.failures.waiting]
+    known = [
+        (each.progress.eta_s, took_s - each.timing.elapsed_s)
+        for each in waits
+        if each.progress.eta_s is not None
+    ]
+    assert len(known) > len(waits) / 2
+    assert all(near(shown_s, left_s) for shown_s, left_s in known), known
