@@ -27,6 +27,8 @@ from drainer.text.escape import foreign
 # The most messages in a batch. Larger batches gain nothing, and the drain would wait longer.
 BATCH_MESSAGES = 2000
 FIRST_BATCH_MESSAGES = 16  # The messages in a batch, until the size of messages is known.
+# A batch has at most one of so many parts of what is left, so that small partitions take turns.
+TURNS_LEAST = 50
 CONSUME_S = 0.02  # How long consume() waits for a full batch.
 SILENCE_CHECK_S = 1.0
 # Below the end of a partition, brokers answer at once. Without an answer for this long, something
@@ -253,7 +255,7 @@ class RangeReader:
         # consume() waits for as many messages as are requested. So no more are requested than are
         # left.
         left = sum(self._ends[number] - offset for number, offset in self.open.items())
-        most = min(self._batch_messages, left)
+        most = min(self._batch_messages, left, max(FIRST_BATCH_MESSAGES, left // TURNS_LEAST))
         if self.pace is not None:
             most = min(most, self.pace.allowed(now_s))
             if not most:

@@ -75,6 +75,21 @@ def test_partitions_take_turns_by_the_share_that_is_taken() -> None:
     assert taken(queue) == [0, 1, 0, 0, 1, 0, 0, 1, 0, 0, 0, 1, 0, 0]
 
 
+def test_small_partitions_take_turns_as_well(
+    settings: ClientSettings, broker: Broker, topic_name: str
+) -> None:
+    topic = Topic(broker.bootstrap_servers, topic_name, partitions=3)
+    for partition in range(3):
+        topic.produce(numbered(1_000), partition)
+    with Reader(settings, topic.name, dict.fromkeys(range(3), (0, 1_000))) as reader:
+        eventually(lambda: reader.fetch.done, "all is in the queue")
+        taken = dict.fromkeys(range(3), 0)
+        while (batch := reader.fetch.next_batch()) is not None:
+            taken[batch.origin.partition] += len(batch)
+            assert max(taken.values()) - min(taken.values()) <= 100
+    assert set(taken.values()) == {1_000}
+
+
 # Every record once.
 
 

@@ -165,6 +165,10 @@ class TaskMonitor(MetricsSampler):
         longest = max((each.limits.longest for each in self._now), default=0)
         self._measure(left, self.running, marks, max(longest, round(lane.left)), to_come)
 
+    def _lane_latency_s(self, latency: Latency) -> float:
+        # A lane stands still while its next task begins, and that is not how long its calls take.
+        return latency.mean_s
+
     def status(self, plan: OffsetPlan, *, ahead: bool) -> Status:
         """Return the status of the drain. ``ahead`` is whether the next wave is being read."""
         watermarks, now = self.aggregation.watermarks, self._now
