@@ -278,12 +278,16 @@ class PriorityDispatcher(Dispatcher):
         now, progress, all_classes = self.counts_of_class(), status.progress, plan.account.classes
         lefts = [part.sub_messages_left for part in progress.partitions]
         left = None if None in lefts else sum(filter(None, lefts)) - self.deferred
+        # What is deferred stays in memory. Once that is full, the class waits for the rest.
+        kept = sum(each.left_pending_bytes for each in self.ledgers.values())
+        sample = self.remainder()
+        to_keep = kept * (1 + sample.offsets_unread / max(1, sample.offsets_read))
         classes = tuple(
             ClassStatus(
                 known.where,
                 known.sub_messages + now,
                 self.deferred,
-                progress.eta_s,
+                progress.eta_s if to_keep <= status.limits.buffer_bytes else None,
                 cut=bool(self.cut) or not self.delivered,
                 left=left,
             )

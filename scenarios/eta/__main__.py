@@ -129,12 +129,12 @@ def main() -> None:
             for engine in given.engine or ENGINES:
                 moments = _drain(settings, Path(folder), workload, engine, given.seconds)
                 good &= _print(engine, workload.name, moments, lambda status: status.progress.eta_s)
-                # If a barrier cuts a class short, the size of the class is unknown until then.
-                while not workload.barrier_every and (where := _turn(moments)) is not None:
+                while (where := _turn(moments)) is not None:
                     own = [each for each in moments if _turn([each]) == where]
-                    after = moments[moments.index(own[-1]) + 1 :]
-                    good &= _print(engine, f"… {where}", own, _eta_of_class)
-                    moments = after
+                    moments = moments[moments.index(own[-1]) + 1 :]
+                    # If a barrier or full memory cuts a class short, its end is not that of a turn.
+                    if not _is_cut(moments[0].status, where):
+                        good &= _print(engine, f"… {where}", own, _eta_of_class)
     raise SystemExit(0 if good else "a time left was off by more than a quarter")
 
 
@@ -175,6 +175,10 @@ def _watched(plan: Path, process: subprocess.Popen[bytes]) -> Iterator[Moment]:
 def _turn(moments: Sequence[Moment]) -> str | None:
     turn = moments[0].status.progress.turn if moments else None
     return None if turn is None else turn.where
+
+
+def _is_cut(status: Status, where: str) -> bool:
+    return any(each.cut for each in status.progress.classes if each.where == where)
 
 
 def _eta_of_class(status: Status) -> float | None:

@@ -95,6 +95,25 @@ def test_the_time_left_of_a_long_lane_counts_what_is_unread_and_what_a_class_has
     assert_right(virtual, records(1_000, hot=1.7 / 20), settings, fixed(0.3), (FIRST,))
 
 
+def test_no_end_of_a_class_is_shown_that_will_have_to_wait_for_the_rest(
+    virtual: VirtualDrains,
+) -> None:
+    seen: list[Status] = []
+    where = "sub_key =~ 'k1.*' or sub_key == 'hot' and message.offset % 3 == 0"
+    rehearsal = virtual.rehearsal(
+        {0: log_of(*records(2_000, hot=0.05))},
+        LocalSettings(concurrency=20, plan_interval_s=1.0, buffer_bytes=300_000),
+        observe=seen.append,
+    )
+    rehearsal.drain(virtual.handler(OnTheLoop, fixed(0.3)), where)
+    (ended,) = seen[-1].progress.classes
+    assert ended.cut
+    assert ended.deferred
+    turns = [turn for each in seen if (turn := each.progress.turn) is not None]
+    assert len(turns) > 20
+    assert {turn.eta_s for turn in turns[len(turns) // 2 :]} == {None}
+
+
 def assert_right(
     virtual: VirtualDrains,
     backlog: Sequence[list[str]],
