@@ -111,7 +111,7 @@ class OfRegistry:
     def check(self, messages: Iterable[Message]) -> tuple[list[str], list[str]]:
         """Decode some messages. Return sentences on what can be decoded, and on what can't.
 
-        Raises Refused if the registry does not answer soon.
+        Raises Refused if the registry does not answer soon, and has not answered for any message.
         """
         ids, wrong = dict[SchemaId, None](), list[str]()
         for message in messages:
@@ -125,7 +125,10 @@ class OfRegistry:
                 self(data, message.headers, message.topic)
                 ids[schema_id] = None
             except RegistryAway as error:
-                raise Refused(str(error), hint=error.hint) from error
+                if not ids:
+                    raise Refused(str(error), hint=error.hint) from error
+                wrong.append(f"{message} can't be decoded now: {error}")
+                break  # It answered before, so the drain may wait for it.
             except ValueError as error:
                 wrong.append(f"{message} can't be decoded: {describe(error)}")
         if len(wrong) > WRONG_MOST:

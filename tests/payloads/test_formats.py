@@ -15,7 +15,7 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainer.errors import Halted, UsageError
+from drainer.errors import Halted, Refused, UsageError
 from drainer.kafka.settings import ClientSettings
 from drainer.loading.loader import load_handler
 from drainer.message import Message, Origin, SubMessage
@@ -383,6 +383,24 @@ def test_a_registry_that_gives_no_schema_is_away(registry: Registry, status: int
         registry_at(registry.url, {}).schema(1, wait)
     assert f"the registry {registry.url} does not answer" in shown[0]
     assert len(shown) == 3
+
+
+def test_a_registry_that_has_answered_for_other_messages_refuses_no_drain(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(formats, "CHECK_S", 0.1)
+    write, decoding = (
+        Serialisers(registry.url, "orders"),
+        Decoding(decode("avro", registry.url), None),
+    )
+    old, new = write.avro(ORDER), write.avro({**ORDER, "n": 1}, {"name": "n", "type": "int"})
+    registry.away.add(new[4])
+    messages = [Message(ORIGIN, n, None, data) for n, data in enumerate((old, new, new))]
+    (right,), (wrong,) = decoding.check(messages)
+    assert "values decode by schema" in right
+    assert "can't be decoded now: the registry" in wrong
+    with pytest.raises(Refused, match="does not answer"):
+        decoding.check(messages[1:])
 
 
 def test_waiting_ends() -> None:
