@@ -13,7 +13,7 @@ from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.control import Change, Pause, Requested, Settings, Stop, between_passes, over
 from drainer.engine.outcome import Ending, ended_by
 from drainer.engine.ports import DrainContext, Work
-from drainer.errors import DrainerError, Refused, Signalled
+from drainer.errors import DrainerError, Refused, Signalled, UsageError
 from drainer.model.account import Event, EventKind
 from drainer.model.listed import counted, round_duration
 from drainer.model.option import Concurrency
@@ -114,6 +114,10 @@ class Steering:
         if wanted.running.concurrency == Concurrency.auto() and began_with.is_auto:
             # The handler was opened for the maximum that this run began with.
             wanted = Settings(replace(wanted.running, concurrency=began_with), wanted.failures)
+        by = wanted.running.deadline
+        if "deadline" in values and by is not None and by <= self._runtime.wall():
+            hint = "Give one that is to come, such as deadline=08:00 or deadline=6h."
+            raise UsageError(f"the deadline {by.astimezone():%d %b %H:%M} has passed", hint=hint)
         if wanted.needs_brokers(before):
             failures = await self._runtime.blocking_call(self._context.resolve, wanted.failures)
             wanted = Settings(wanted.running, failures)

@@ -27,10 +27,14 @@ from drainer.text.escape import SCREEN, command, encodable, is_printable
 from drainer.text.mask import mask_text, masking
 
 
-def clock(at: str) -> str:
-    """Return the local time of an event, such as ``18:32:07``; ``at`` itself if it has none."""
+def clock(at: str, before: str | None = None) -> str:
+    """Return the local time of an event, such as ``18:32:07``; ``at`` itself if it has none.
+
+    Its day is named if the event ``before`` it was on another one.
+    """
     with suppress(ValueError, OverflowError):  # A plan from elsewhere may have any text there.
-        return f"{datetime.fromisoformat(at).astimezone():%H:%M:%S}"
+        moment, earlier = map(datetime.fromisoformat, (at, before or at))
+        return clock_time(moment, earlier, "%H:%M:%S")
     return at
 
 

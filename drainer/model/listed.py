@@ -33,15 +33,18 @@ def round_duration(seconds: float) -> str:
     return " ".join(f"{number}{unit}" for number, unit in parts if number)
 
 
-def clock_time(at: datetime, now: datetime) -> str:
-    """Return a moment in local time, such as ``08:00``. Its day is named if that is not today."""
+def clock_time(at: datetime, now: datetime, form: str = "%H:%M") -> str:
+    """Return a moment in local time, such as ``08:00``. Its day is named if that is not today.
+
+    Seconds are left out as on a clock, never rounded, so one moment is the same on every page.
+    """
     at, now = at.astimezone(), now.astimezone()
     days = (at.date() - now.date()).days
     if not days:
-        return f"{at:%H:%M}"
+        return at.strftime(form)
     if 0 < days < _WEEK_DAYS:
-        return f"{at:%a %H:%M}"
-    return f"{at:%d %b %H:%M}" if at.year == now.year else f"{at:%d %b %Y %H:%M}"
+        return at.strftime(f"%a {form}")
+    return at.strftime(f"%d %b {form}" if at.year == now.year else f"%d %b %Y {form}")
 
 
 def listed(names: Sequence[object], most: int = NAMED) -> str:

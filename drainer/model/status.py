@@ -178,7 +178,7 @@ class Paused(JsonRecord):
     until: str | None = None
 
     def __str__(self) -> str:
-        until = "" if self.until is None else f" until {clock(self.until)}"
+        until = "" if self.until is None else f" until {clock(self.until, self.event.at)}"
         reason = "" if self.event.reason is None else f" ({self.event.reason})"
         return f"paused by {self.event.by} at {clock(self.event.at)}{until}{reason}"
 

@@ -14,6 +14,7 @@ from threading import Lock
 from drainer.engine.history import History
 from drainer.model.account import Event, clock
 from drainer.model.latency import Latency
+from drainer.model.listed import clock_time
 from drainer.model.progress import OTHERWISE, Counts
 from drainer.model.status import (
     FailureStatus,
@@ -45,7 +46,6 @@ from drainer.view.verdict import deadline_field, ending, judged
 
 WITHOUT_EXTRA = "<!doctype html><title>drainer</title><p>This page needs drainer[report].</p>"
 _HOTTEST_SHOWN, _KEY_SHOWN = 3, 24
-_CLOCK_IS_CLEAR = timedelta(hours=20)  # A time that is later needs its day.
 _MINUTES_ARE_CLEAR = timedelta(minutes=10)  # A time that is earlier needs its seconds.
 _MOST_LEFT, _ERRORS_LOGGED = 8, 5  # The partitions and errors in a line of the log.
 
@@ -190,10 +190,8 @@ def trouble_words(trouble: str, status: Status) -> str:
     if outage is None:
         return f"trouble: {trouble}"
     since, halts = outage.since.astimezone(), outage.halts.astimezone()
-    lasts = halts - since
-    at = f"{halts:%H:%M}" if lasts < _CLOCK_IS_CLEAR else f"{halts:%d %b %H:%M}"
-    if lasts < _MINUTES_ARE_CLEAR:
-        at = f"{halts:%H:%M:%S}"
+    form = "%H:%M:%S" if halts - since < _MINUTES_ARE_CLEAR else "%H:%M"
+    at = clock_time(halts, since + timedelta(seconds=outage.for_s), form)
     what = "outage" if status.failures.in_outage else "trouble"
     begun = f"{what} since {since:%H:%M:%S} ({figures.duration(outage.for_s)}): {trouble}"
     next_s = outage.next_try_s

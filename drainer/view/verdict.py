@@ -14,9 +14,6 @@ from drainer.model.listed import clock_time
 from drainer.view import figures
 from drainer.view.page import BAD, OK, Field, Line, Tone
 
-_DAY = timedelta(days=1)
-_HALF_A_MINUTE = timedelta(seconds=30)  # It rounds an expected end to the nearest minute.
-
 
 def ending(
     how_long: str,
@@ -26,11 +23,10 @@ def ending(
     *,
     end: str = "done at",
 ) -> str:
-    """Return ``takes about 41s, done at 17:06, 14h 53m before 08:00``.
+    """Return ``takes about 41s, done at 17:06, 14h 53m before Mon 08:00``.
 
     ``how_long`` begins the text. ``left_s`` is the time from now until the end; if it is None, the
-    text is ``how_long`` alone. The day of the deadline is named if it is a day or more from the
-    end, because otherwise the margin says which day is meant.
+    text is ``how_long`` alone.
     """
     if deadline is not None:  # The deadline was judged by the drain's own clock.
         now = deadline.at - timedelta(seconds=deadline.left_s)
@@ -39,7 +35,7 @@ def ending(
     with suppress(OverflowError):  # An end after the year 9999 has no time on the clock.
         if left_s is not None:
             at = now + timedelta(seconds=left_s)
-            words.append(f"{end} {clock_time(at + _HALF_A_MINUTE if left_s else at, now)}")
+            words.append(f"{end} {clock_time(at, now)}")
             if deadline is not None:
                 words.append(_margin(deadline.at - at, deadline.at, now))
     return ", ".join(words)
@@ -47,9 +43,7 @@ def ending(
 
 def _margin(margin: timedelta, deadline: datetime, now: datetime) -> str:
     side = "after" if margin < timedelta() else "before"
-    deadline += _HALF_A_MINUTE  # It is rounded as the end is.
-    at = clock_time(deadline, deadline if abs(margin) < _DAY else now)
-    return f"{figures.duration(abs(margin).total_seconds())} {side} {at}"
+    return f"{figures.duration(abs(margin).total_seconds())} {side} {clock_time(deadline, now)}"
 
 
 def judged(words: str, found: DeadlineStatus | None) -> Line:

@@ -223,6 +223,7 @@ def test_what_is_wrong_in_part_is_refused_as_a_whole(person: Person) -> None:
         {"grace_s": -1},
         {"buffer_bytes": 2**20},
         {"deadline": "2026-11-24T08:00:00"},
+        {"deadline": "2001-11-24T08:00:00+00:00"},
         {"concurrency": 1_000_000},
         {"plan_interval_s": 0},
     ]

@@ -107,7 +107,7 @@ def test_an_outage_is_shown_whole_with_its_times(width: int) -> None:
     later = replace(outage, halts=since + timedelta(days=2), next_try_s=None)
     status = changed(status, failures=FailureStatus(in_outage=True, outage=later))
     assert [text for _, text, _ in warnings(status)] == [
-        f"outage since 17:02:11 (1m 10s): {trouble}; halts at 22 Nov 17:02"
+        f"outage since 17:02:11 (1m 10s): {trouble}; halts at Sun 17:02"
     ]
     soon = replace(outage, halts=since + timedelta(seconds=90))
     status = changed(status, failures=FailureStatus(in_outage=True, outage=soon))

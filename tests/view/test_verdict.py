@@ -13,7 +13,7 @@ from drainer.model.deadline import DeadlineStatus
 from drainer.model.status import Paused
 from drainer.view.page import Tone
 from drainer.view.status import time_left, verdict
-from drainer.view.verdict import ending
+from drainer.view.verdict import deadline_field, ending
 
 NOW = datetime(2026, 11, 29, 17, 5, 20, tzinfo=UTC)  # a Sunday
 DAY_S = 86_400.0
@@ -27,10 +27,11 @@ def by(left_s: float) -> DeadlineStatus:
     ("left_s", "deadline", "words"),
     [
         (41, None, "takes, done at 17:06"),
-        (41, by(53_680), "takes, done at 17:06, 14h 54m before 08:00"),
+        (41, by(53_680), "takes, done at 17:06, 14h 54m before Mon 08:00"),
+        (31, by(18), "takes, done at 17:05, 13s after 17:05"),
         (1_000, by(900), "takes, done at 17:22, 1m 40s after 17:20"),
         (33_000, None, "takes, done at Mon 02:15"),
-        (33_000, by(53_680), "takes, done at Mon 02:15, 5h 45m before 08:00"),
+        (33_000, by(53_680), "takes, done at Mon 02:15, 5h 45m before Mon 08:00"),
         (41, by(3 * DAY_S), "takes, done at 17:06, 3 days before Wed 17:05"),
         (10 * DAY_S, None, "takes, done at 09 Dec 17:05"),
         (60 * DAY_S, None, "takes, done at 28 Jan 2027 17:05"),
@@ -42,6 +43,21 @@ def test_the_end_is_on_the_clock_and_its_day_is_named_if_it_is_not_today(
     left_s: float | None, deadline: DeadlineStatus | None, words: str
 ) -> None:
     assert ending("takes", left_s, deadline, NOW) == words
+
+
+def test_a_moment_is_the_same_before_and_after_it_and_wherever_it_is_shown() -> None:
+    deadline = by(39)  # It is at 17:05:59.
+    [field] = deadline_field(deadline)
+    assert field.value == "17:05, in 39s"
+    words = "done at 17:05, 8.0s before 17:05"
+    assert ending("", 31.0, deadline, NOW) == words
+    end = NOW + timedelta(seconds=31)
+    assert ending("", 0.0, replace(deadline, left_s=8.0), end) == words
+
+
+def test_a_pause_that_ends_on_another_day_names_it() -> None:
+    paused = Paused(Event("2026-11-29T17:05:20", EventKind.PAUSED, "ana"), "2026-11-30T08:00:00")
+    assert str(paused) == "paused by ana at 17:05:20 until Mon 08:00:00"
 
 
 def test_a_drain_that_does_not_go_on_has_no_end_on_the_clock() -> None:
