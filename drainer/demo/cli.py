@@ -13,7 +13,7 @@ from drainer.demo.story import CONCURRENCY, MESSAGES, MESSAGES_LEAST, Demo
 from drainer.kafka.settings import ClientSettings
 from drainer.loading.extensions import ensure_installed
 from drainer.model.option import Option, number
-from drainer.sandbox.sandbox import folder_of
+from drainer.sandbox.sandbox import down_command, folder_of
 from drainer.view.terminal import Terminal
 
 
@@ -38,14 +38,20 @@ def demo(
     A backlog waits behind one key. drainer starts the sandbox, and a service that takes 20 ms for
     an update. It fills a topic, estimates, drains, stops with Ctrl-C, resumes, is killed with
     kill -9, resumes and verifies. Kafka, the topic and the service keep running, for the commands
-    that it prints at the end.
+    that it prints at the end. Ctrl-C ends the demo, and it prints how to stop them.
 
     Example: `drainer demo`
     """
     ensure_installed("http", "the demo")
-    servers = sandbox.up(print_line=terminal.print_line).bootstrap_servers
+    folder = folder_of(None)
+    servers = sandbox.up(folder, print_line=terminal.print_line).bootstrap_servers
     with (
         TemporaryDirectory(prefix="drainer-demo-") as plans,
         connect(ClientSettings.load(servers)) as cluster,
     ):
-        Demo(terminal, Path(plans), folder_of(None), cluster, messages, concurrency).perform()
+        try:
+            Demo(terminal, Path(plans), folder, cluster, messages, concurrency).perform()
+        except KeyboardInterrupt:
+            down = f"`{down_command(folder)}` stops them and removes their data"
+            terminal.print_line(f"Kafka and the service of the demo keep running; {down}")
+            raise

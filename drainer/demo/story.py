@@ -131,7 +131,11 @@ class Demo:
         # No profile of the user changes these commands.
         own |= {"DRAINER_BOOTSTRAP_SERVER": self._servers, "XDG_CONFIG_HOME": str(self._folder)}
         child = subprocess.Popen(
-            python_module("drainer", *words), stdin=subprocess.DEVNULL, cwd=self._folder, env=own
+            python_module("drainer", *words),
+            stdin=subprocess.DEVNULL,
+            cwd=self._folder,
+            env=own,
+            process_group=0,  # Ctrl-C comes only to the demo.
         )
         try:
             if stops is not None:
@@ -140,8 +144,11 @@ class Demo:
                     time.sleep(LOOK_S)
                 child.send_signal(stops[0])
             code = child.wait()
-        except KeyboardInterrupt:  # The terminal has sent it to the child, too, which ends by it.
+        except KeyboardInterrupt:
+            child.kill()  # A drain that ended by itself would name a plan that is removed now.
             child.wait()
+            self._terminal.console.show_cursor()
+            self._terminal.show([])
             raise
         sent = None if stops is None else stops[0]
         if sent is signal.SIGKILL:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shlex
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,6 +110,24 @@ def test_the_demo_is_stopped_killed_and_verified_and_leaves_what_to_try(
         session.ends(0)
     assert not folder.exists()
     eventually(lambda: not is_open(port), "the service has ended")
+
+
+@pytest.mark.long
+def test_a_demo_that_is_interrupted_ends_with_its_drain_and_says_what_still_runs(
+    folder: Path, env: dict[str, str], tmp_path: Path
+) -> None:
+    with TerminalSession(["demo"], tmp_path, env) as session:
+        session.shows("$ drainer run")
+        session.shows("% ")
+        session.types("\x03\x03")
+        seen = ESCAPES.sub("", session.ends(4))
+    end = " ".join(seen.rpartition("$ drainer run")[2].split())
+    assert f"`drainer sandbox down --folder {folder}` stops them" in end
+    assert end.endswith("■ interrupted")
+    assert "resume:" not in end
+    drain = f"drainer run .*{(folder / 'demo.url').read_text()}"
+    drains = subprocess.run(["pgrep", "-f", drain], check=False)
+    assert drains.returncode == 1, "its drain has ended, too"
 
 
 @pytest.mark.long
