@@ -12,7 +12,7 @@ KINDS_MOST = 50  # Further kinds are counted by the type of the error alone.
 LENGTH = 500  # Only this many characters are searched, because a pattern may take quadratic time.
 _VARYING = re.compile(
     r"""
-    (?P<kept> (?i:\b(?:errno|status|code|http(?:/[\d.]+)?)\W{0,3}\d{1,3}\b)
+    (?P<kept> (?i:\b(?:errno|status|code|answered|http(?:/[\d.]+)?)\W{0,3}\d{1,3}\b)
         | '?\b[1-5]\d\d(?:\s[A-Z][\w\s]*'|(?=\s[A-Z]|,\smessage=))  # of HTTP: '404 Not Found'
         | (?<!\w)(?P<quote>['"])[A-Za-z_.]{1,40}(?P=quote)(?!\w) )  # a field, a type, a table
     | (?<![\w+.-])[A-Za-z][\w+.-]*://[^\s'"<>]*[^\s'"<>.,:;)]       # a URL

@@ -173,7 +173,8 @@ class Http(Handler):
                     found += part
                     if len(found) > most:
                         raise UnclearAnswer(f"the service's answer is larger than {most:,} bytes")
-                return Response(answer.status, answer.content_type, bytes(found), answer.headers)
+                kind = answer.content_type if "Content-Type" in answer.headers else ""
+                return Response(answer.status, kind, bytes(found), answer.headers)
         except aiohttp.ClientConnectorError as error:
             if error.errno != ECONNREFUSED:
                 raise

@@ -229,9 +229,10 @@ def _error_of(result: SingleAnswer) -> BaseException | None:
 def _decoded(response: Response, kind: Any) -> Any:
     if not response.is_json:
         what = response.content_type or "no content type"
+        whole = "JSON with the result of each id" if kind is Answer else "204 or JSON"
         raise UnclearAnswer(
             f"the service answered {response.status} with {what}, so it is not known whether it is"
-            " done: answer 204 or JSON"
+            f" done: answer {whole}"
         )
     try:
         return msgspec.json.decode(response.body, type=kind)

@@ -33,6 +33,8 @@ def test_texts_that_differ_only_by_an_id_are_one_kind(one: str, other: str) -> N
         ("'404 Not Found' for 'http://a/1'", "'503 Service Unavailable' for 'http://a/1'"),
         ("[Errno 111] refused", "[Errno 110] refused"),
         ("status=503 of 17", "status=429 of 17"),
+        ("ServiceError: the service answered 404", "ServiceError: the service answered 503"),
+        ("the service answered 404: no doc 1", "the service answered 503: no doc 1"),
         ('violates "orders_pkey"', 'violates "users_pkey"'),
         ("can't read 17, it doesn't exist", "can't write 17, it doesn't exist"),
     ],

@@ -19,6 +19,7 @@ from drainer.errors import UsageError
 from drainer.handler import Context, GiveUp, Skip
 from drainer.http import handler
 from drainer.http.handler import Http
+from drainer.http.protocol import UnclearAnswer
 from drainer.kafka.settings import ClientSettings
 from drainer.message import SubMessage
 from drainer.policy.fault import Fault, fault_of
@@ -54,6 +55,13 @@ def call(called: Service, properties: dict[str, str], **options: str) -> None:
             await made.close()
 
     asyncio.run(run())
+
+
+def test_a_batch_that_is_answered_without_json_is_told_what_it_needs() -> None:
+    with service(nothing) as called, pytest.raises(UnclearAnswer) as caught:
+        call(called, {}, batch="2")
+    assert "answered 204 with no content type" in str(caught.value)
+    assert str(caught.value).endswith("answer JSON with the result of each id")
 
 
 @pytest.mark.parametrize(
