@@ -99,6 +99,10 @@ def _concurrency(calls: int) -> Change:
     return Change({"concurrency": max(1, calls)})
 
 
+def _ignore(_: str) -> None:
+    pass
+
+
 FRAME_S = 0.2  # The time between two drawings of a running line.
 # What handlers print is kept until the next frame, but no more than this many characters. Beyond
 # that it is printed at once, or the oldest is dropped while the terminal takes nothing.
@@ -136,8 +140,10 @@ class LiveView:
         if self._terminal.shares_screen:
             self._streams.enter_context(contextlib.redirect_stdout(cast(TextIO, stream)))
         self._live.start()
-        if self._keys is not None and (descriptor := self._terminal.keyboard) is not None:
-            self._streams.enter_context(keyboard(descriptor, self._keys.press))
+        if (descriptor := self._terminal.keyboard) is not None:
+            # Without keys they are read all the same, because their echo would spoil the frame.
+            pressed = _ignore if self._keys is None else self._keys.press
+            self._streams.enter_context(keyboard(descriptor, pressed))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -475,6 +481,9 @@ LOOK_S = 0.5  # While no key is pressed, the listener checks this often if it is
 # A process in the background gets these signals when it uses its terminal. They would stop the
 # process, and with it the drain.
 _STOPPING = {signal.SIGTTIN, signal.SIGTTOU}
+# A terminal marks what is pasted while it is in the mode of "bracketed paste".
+_MARKS_PASTES, _MARKS_NONE = b"\x1b[?2004h", b"\x1b[?2004l"
+_PASTE_BEGINS, _PASTE_ENDS = "\x1b[200~", "\x1b[201~"
 
 
 @contextmanager
@@ -482,8 +491,8 @@ def keyboard(descriptor: int, pressed: Callable[[str], None]) -> Iterator[None]:
     """Call ``pressed`` with each key, in a thread of its own, until the block ends.
 
     Keys are read only while the process is in the foreground of the terminal. Ctrl-C still sends
-    its signal. At the end the terminal's settings are restored. If the descriptor is not a
-    terminal, nothing is read.
+    its signal. Pasted text is no key. At the end the terminal's settings are restored. If the
+    descriptor is not a terminal, nothing is read.
     """
     try:
         found = termios.tcgetattr(descriptor)
@@ -495,6 +504,8 @@ def keyboard(descriptor: int, pressed: Callable[[str], None]) -> Iterator[None]:
     def listen() -> None:
         # While these signals are blocked, using the terminal in the background is only an error.
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+        typed = ""  # The last keys, as many as a mark has.
+        in_paste = False
         with suppress(OSError, termios.error):
             while True:
                 if _in_foreground(descriptor):
@@ -506,7 +517,11 @@ def keyboard(descriptor: int, pressed: Callable[[str], None]) -> Iterator[None]:
                     key = os.read(descriptor, 1)
                     if not key:
                         return
-                    pressed(key.decode("latin-1"))
+                    typed = (typed + key.decode("latin-1"))[-len(_PASTE_BEGINS) :]
+                    if typed in (_PASTE_BEGINS, _PASTE_ENDS):
+                        in_paste = typed == _PASTE_BEGINS
+                    elif not in_paste:
+                        pressed(typed[-1])
 
     listener = threading.Thread(target=listen, name="keyboard", daemon=True)
     listener.start()
@@ -519,17 +534,20 @@ def keyboard(descriptor: int, pressed: Callable[[str], None]) -> Iterator[None]:
         with suppress(OSError, termios.error):
             if _in_foreground(descriptor):
                 termios.tcsetattr(descriptor, termios.TCSANOW, found)
+                os.write(descriptor, _MARKS_NONE)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(over)
 
 
 def _by_key(descriptor: int) -> None:
-    """Make the terminal pass on single keys.
+    """Make the terminal pass on single keys, and mark what is pasted.
 
     This is repeated, because a shell that had the terminal meanwhile may have changed the mode.
     """
     if termios.tcgetattr(descriptor)[3] & (termios.ICANON | termios.ECHO):
         tty.setcbreak(descriptor, termios.TCSANOW)
+        with suppress(OSError):  # It may be open only for reading.
+            os.write(descriptor, _MARKS_PASTES)
 
 
 def _in_foreground(descriptor: int) -> bool:

@@ -34,8 +34,19 @@ def test_keys_steer_and_the_terminal_is_given_back(
     assert session.modes != before
     session.types("?x")
     session.shows("s twice stops like Ctrl-C")
+    session.types("\x1b[200~drainer stop ps+s\x1b[201~")
     session.types("+")
     session.shows("concurrency 4 → 5")
+    assert "\x1b[?2004h" in session.seen
+    assert "paused" not in session.seen
+    watch = on_terminal("watch", str(command.plan(topic)))
+    modes = watch.modes
+    watch.shows("Draining")
+    assert watch.modes != modes, "keys have no echo"
+    watch.types("qq\nqq")
+    watch.signal(signal.SIGINT)
+    assert "qq" not in watch.ends(0)
+    assert watch.modes == modes
     session.types("-")
     session.shows("concurrency 5 → 4")
     session.types("p")
@@ -48,6 +59,7 @@ def test_keys_steer_and_the_terminal_is_given_back(
     session.shows("stopping")
     command.gate.touch()
     assert "--concurrency 4" in session.ends(4)
+    assert "\x1b[?2004l" in session.seen
     assert session.modes == before
     command.resume(topic)
     assert command.record.repeats() == {}
