@@ -28,7 +28,7 @@ from drainer.engine.history import History
 from drainer.engine.preview import Preview
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.signals import ignore_signals, obey_signals_until
-from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted
+from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted, Signalled
 from drainer.kafka.cluster import Cluster
 from drainer.loading.loader import foreign_code
 from drainer.model.account import Resuming
@@ -230,19 +230,25 @@ def preview_and_drain(
             return resuming_with(context, plan, control.retyped())
 
         keys = ControlKeys(control, THIS_PROCESS.user(), why_not_by_key())
-        with InBackground(progress_view(terminal, keys), terminal.print_line) as view:
-            give_up = partial(end_at_once, terminal, view, action.plan_path, resuming)
+        try:
+            with InBackground(progress_view(terminal, keys), terminal.print_line) as view:
+                give_up = partial(end_at_once, terminal, view, action.plan_path, resuming)
 
-            def show(status: Status) -> None:
-                followers.show(status)
-                keys.status = status
-                view.update(status)
+                def show(status: Status) -> None:
+                    followers.show(status)
+                    keys.status = status
+                    view.update(status)
 
-            summary = drain(
-                *(cluster, prepared, running),
-                Callbacks(show, view.print_line, give_up, resuming),
-                control=control,
-            )
+                summary = drain(
+                    *(cluster, prepared, running),
+                    Callbacks(show, view.print_line, give_up, resuming),
+                    control=control,
+                )
+        except Signalled as error:  # It had begun nothing yet.
+            if not action.resumes:
+                raise
+            show_cut_short(terminal, error, action.plan_path, resuming())
+            return error.exit_code
     followers.end(summary)
     oversight.linger(terminal)
     ignore_signals()

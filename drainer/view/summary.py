@@ -73,7 +73,9 @@ def show_cut_short(
         }
     )
     way = resume_field(resuming.command(plan), resuming)
-    terminal.present(Page(Line("Interrupted", Tone.WARN, STOPPED), (), cause=error, ways_on=(way,)))
+    cause = None if isinstance(error, Signalled) else error  # The headline of others is short.
+    headline = Line("Interrupted" if cause else str(error), Tone.WARN, STOPPED)
+    terminal.present(Page(headline, (), cause=cause, ways_on=(way,)))
 
 
 def drain_page(action: Preview, summary: Summary, history: History, ended: datetime) -> Page:

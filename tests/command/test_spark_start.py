@@ -79,6 +79,25 @@ def test_ctrl_c_before_the_first_call_reports_that_nothing_was_handled(
     assert (f"drainer resume {command.plan(topic).name}" in outcome.out) is has_plan
 
 
+def test_ctrl_c_while_spark_starts_prints_the_command_to_resume_a_drain_with_work_left(
+    command: Command, tmp_path: Path
+) -> None:
+    topic, reached = command.topic(distinct(20)), tmp_path / "split"
+    what = command.what(topic, f"{command.handler(HANDLER)}:Slow")
+    chosen = ("--from", "earliest", "--yes", "--set", f"place={reached}")
+    running = command.start("run", *what, *chosen)
+    eventually(reached.exists, "it splits", REACHED_WITHIN_S)
+    running.signal(signal.SIGINT)
+    words = running.ends(4).resume_words
+    running = command.start(*words, "--yes", *ON_SPARK)
+    eventually(lambda: runs_spark(running.pid), "it starts Spark", REACHED_WITHIN_S)
+    running.signal(signal.SIGINT)
+    outcome = running.ends(4)
+    assert "■ interrupted while Spark was starting; nothing was handled" in outcome.out
+    assert outcome.resume_words[:2] == words[:2]
+    assert "--engine spark" in " ".join(outcome.resume_words)
+
+
 def runs_spark(parent: int) -> bool:
     """Whether a process has begun a JVM of Spark."""
     children = (path.read_text() for path in Path(f"/proc/{parent}/task").glob("*/children"))
