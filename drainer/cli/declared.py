@@ -50,16 +50,23 @@ def unknown_variables(context: Any) -> str:
 
     given = {n for n in os.environ if n.startswith(f"{PREFIX}_") and not _OF_A_SERVICE.fullmatch(n)}
     known, root = set(_OTHERS), context.find_root().command
+    typed: dict[str, str] = {}  # What a person types for the options that have no variable.
     # Usually, no other command has to be imported, or only `run`. Each is looked up in its turn.
     usual = (commands_of(root).get(name, root) for name in ("run",))
     for command in chain([context.command], usual, all_of(root)):
-        known |= {each.variable or "" for each in declared_by(command).values()}
+        options = declared_by(command).values()
+        known |= {each.variable or "" for each in options}
+        typed |= {each.name: each.word for each in options if each.variable is None}
         if given <= known:
             return ""
-    near = {name: get_close_matches(name, known, 1, 0.8) for name in sorted(given - known)}
-    return ", ".join(
-        f"{name} (did you mean {found[0]}?)" if found else name for name, found in near.items()
-    )
+
+    def described(name: str) -> str:
+        if word := typed.get(f"--{name.removeprefix(PREFIX)[1:].replace('_', '-').lower()}"):
+            return f"{name} ({word} has no variable)"
+        near = get_close_matches(name, known, 1, 0.8)
+        return f"{name} (did you mean {near[0]}?)" if near else name
+
+    return ", ".join(map(described, sorted(given - known)))
 
 
 def meant(name: str, options: Iterable[Option]) -> Option | None:

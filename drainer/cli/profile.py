@@ -46,17 +46,18 @@ def _read(path: Path, *, is_named: bool) -> Mapping[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         if not is_named:
             return {}
-        raise UsageError(
-            f"the profile {path} does not exist",
-            hint=f"Write it, one option a line, or name one in {folder()}.",
-        ) from None
+        near = get_close_matches(path.stem, [each.stem for each in path.parent.glob("*.toml")], 1)
+        hint = f"Write it, one option a line, or name one in {folder()}."
+        hint = f"Did you mean {near[0]}?" if near else hint
+        raise UsageError(f"the profile {path} does not exist", hint=hint) from None
     except NotTrusted as error:
         raise Refused(f"the profile {error}", hint=error.hint) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         if not is_named and isinstance(error, PermissionError):
             return {}  # Under sudo, for example, the home folder may be another user's.
         raise UsageError(
-            f"can't read the profile {path}: {error}", hint="Write it in TOML."
+            f"can't read the profile {path}: {error}",
+            hint='Write it in TOML, texts and times in quotes: deadline = "08:00".',
         ) from None
 
 
@@ -83,18 +84,22 @@ class DefaultMap(UserDict[str, Any]):
         self._command, self._table, self._words = command, table, words
         self.where = f"{file}: [{'.'.join(words)}]" if words else str(file)
         self._file = file
+        keys = {each.label: each for each in declared_by(command).values() if each.is_key}
         for key, value in table.items():
             if isinstance(value, dict) and key not in commands_of(command):
                 near = get_close_matches(key, commands_of(command), 1)
                 text = f"{self.where}: there is no command for the table {key}"
-                raise UsageError(text, hint=f"Did you mean {near[0]}?" if near else "Remove it.")
+                hint = f"Did you mean {near[0]}?" if near else "Remove it."
+                if option := keys.get(key):
+                    hint = f'It is an option, and takes a text or a list: "{option.typed_as}".'
+                raise UsageError(text, hint=hint)
         own = {key: (each, self) for key, each in table.items() if not isinstance(each, dict)}
         # Each value is kept with the map whose table has it, so that an error can name that table.
         self._values = {**(outer or {}), **own}
-        names = {each.label: name for name, each in declared_by(command).items() if each.is_key}
         for key, (value, origin) in self._values.items():
-            if key in names:
-                self.data[names[key]] = _typed(value)
+            if option := keys.get(key):
+                several = option.repeats and not isinstance(value, list)
+                self.data[option.parameter] = _typed([value] if several else value)
             elif words and declared_by(command):
                 origin.ensure_known(key)  # The key may be an option of another command.
 

@@ -87,7 +87,7 @@ class LimitsFile:
                     raise LimitsRefused("it is too large for a limits file", hint=_OTHER)
                 return from_json(orjson.loads(self.path.read_bytes()))
             except FileNotFoundError:
-                hint = "Measure the limits with `drainer limits -b BROKER --out FILE`."
+                hint = "Run `drainer limits -b BROKER --out FILE`, or give a rate such as 50MB/s."
                 raise LimitsRefused("it does not exist", hint=hint) from None
             except OSError as error:
                 why = f"it can't be read: {error.strerror or error}"

@@ -16,7 +16,7 @@ SURE_FOR_S = 30.0
 # The error is half of the range in which the expected end lay in the last minute, and this share of
 # the time left or more.
 RANGE_S, ERROR_LEAST = 60.0, 0.1
-_CLOCK = re.compile(r"^([01]?\d|2[0-3]):([0-5]\d)$")
+_CLOCK = re.compile(r"^([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +92,14 @@ def parse_deadline(text: str, now: datetime | None = None) -> datetime:
     now, word = now or datetime.now(UTC), text.strip()
     if clock := _CLOCK.match(word):
         # The zone is added last. If the clocks change tonight, 08:00 is by the new time.
-        today = now.astimezone().replace(tzinfo=None, second=0, microsecond=0)
-        at = today.replace(hour=int(clock[1]), minute=int(clock[2]))
+        today = now.astimezone().replace(tzinfo=None, microsecond=0)
+        at = today.replace(hour=int(clock[1]), minute=int(clock[2]), second=int(clock[3] or 0))
         return next(
             moment
             for days in range(3)
             if (moment := (at + timedelta(days=days)).astimezone()) > now
         )
-    if "T" in word:  # A command to resume has the deadline in this form.
+    if "T" in word or ":" in word:  # As commands to resume and TOML have it.
         with suppress(ValueError):
             return datetime.fromisoformat(word).astimezone()
     hint = "Give a 24-hour time such as 08:00, or a duration such as 6h."

@@ -142,6 +142,8 @@ def parse_rate(text: str) -> float | None:
         hint = "Use a unit: /s, /m or /h."
         if match is not None and times is not None and not unit:
             hint = f"Write {number.strip()}/s or {number.strip()}/m."
+        elif match is not None and times is None and match[2].lower() in _SIZES:
+            hint = "Give a number of sub-messages, or cap bytes by --broker-limits 50MB/s."
         raise UsageError(f"{text!r} is not a rate like 5000/s", hint=hint)
     return float(match[1]) * times / per
 
@@ -204,7 +206,7 @@ def _parse(text: str, units: dict[str, float], wanted: str) -> float:
     if match is not None and not match[2] and "" not in units:
         if not float(match[1]):
             return 0.0
-        raise UsageError(f"{match[1]} of what?", hint=f"Write {match[1]}ms or {match[1]}s.")
+        raise UsageError(f"{match[1]} of what?", hint="Add its unit: ms, s, m, h or d.")
     if match is None or match[2].lower() not in units:
         raise UsageError(
             f"{text!r} is not {wanted}", hint=f"Use a unit: {', '.join(filter(None, units))}."

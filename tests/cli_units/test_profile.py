@@ -93,14 +93,23 @@ def test_all_values_that_make_no_sense_are_reported_at_once(home: Path) -> None:
 def test_a_misspelt_variable_is_reported_with_the_nearest(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("CONCURENCY", "QUIET", "SAMPLE", "STATUS", "PROFILE", "PORT_9464_TCP", "XYZZY"):
+    for name in (
+        "CONCURENCY",
+        "QUIET",
+        "SAMPLE",
+        "STATUS",
+        "PROFILE",
+        "PORT_9464_TCP",
+        "XYZZY",
+        "YES",
+    ):
         monkeypatch.setenv(f"DRAINER_{name}", "")
     monkeypatch.delenv("DRAINER_PROFILE")
     monkeypatch.setenv("DRAINER_LIMIT", "many")
     error = drainer("dead", "list", *LETTERS, code=2)[1].replace("\n  ", " ")
     assert (
         "warning: drainer does not know these variables: DRAINER_CONCURENCY (did you mean"
-        " DRAINER_CONCURRENCY?), DRAINER_XYZZY\n"
+        " DRAINER_CONCURRENCY?), DRAINER_XYZZY, DRAINER_YES (--yes has no variable)\n"
     ) in error
 
 
@@ -129,6 +138,9 @@ def test_no_variable_gives_an_expression_or_a_consent(
         ("tune = ['order=none']\n", "each rare setting has a key"),
         ("run = 5\n", "must be a table"),
         ("nonsense\n", "can't read"),
+        ("deadline = 08:00\n", 'deadline = "08:00"'),
+        ("[run]\nset = {url = 'x'}\n", 'takes a text or a list: "NAME=VALUE".'),
+        ("[run]\nrate = {s = 5}\n", 'a text or a list: "N/s|none".'),
     ],
 )
 def test_what_makes_no_sense_in_a_profile_is_a_usage_error(
@@ -137,6 +149,20 @@ def test_what_makes_no_sense_in_a_profile_is_a_usage_error(
     file = tmp_path / "mine.toml"
     file.write_text(text)
     assert error in drainer("--profile", str(file), "run", *HANDLER, code=2)[1]
+
+
+def test_a_profile_that_is_missing_is_named_by_the_nearest(home: Path) -> None:
+    profile(home, "").rename(home / "acme.toml")
+    assert "Did you mean acme?" in drainer("--profile", "acmee", "run", *HANDLER, code=2)[1]
+
+
+def test_a_profile_takes_the_times_of_toml_and_one_value_for_a_list(home: Path) -> None:
+    profile(home, 'deadline = 08:00:00\n[run]\nset = "url=x"\n')
+    found = given("run", *HANDLER)
+    assert found["options"] == {"url": "x"}
+    assert found["deadline"].astimezone().hour == 8
+    profile(home, "deadline = 2026-11-30T08:00:00Z\n")
+    assert given("run", *HANDLER)["deadline"].isoformat().startswith("2026-11-30T")
 
 
 def test_a_profile_may_hold_what_other_commands_take(home: Path) -> None:

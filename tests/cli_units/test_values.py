@@ -92,8 +92,8 @@ def test_what_makes_no_sense_is_a_usage_error(
 @pytest.mark.parametrize(
     ("parse", "hint"),
     [
-        (parse_duration, "Write 20ms or 20s."),
-        (lambda text: Distribution.parse(f"p50=1ms,p99={text}"), "Write 20ms or 20s."),
+        (parse_duration, "Add its unit: ms, s, m, h or d."),
+        (lambda text: Distribution.parse(f"p50=1ms,p99={text}"), "Add its unit: ms, s, m, h or d."),
         (parse_rate, "Write 20/s or 20/m."),
     ],
 )
@@ -128,6 +128,12 @@ def test_a_folder_is_no_limits_file(text: str) -> None:
     with pytest.raises(LimitsRefused, match=r"can't be read: Is a directory") as caught:
         load_limits(text)
     assert caught.value.hint
+
+
+def test_a_size_that_is_no_limits_file_may_be_meant_as_a_rate() -> None:
+    with pytest.raises(LimitsRefused) as caught:
+        load_limits("50MB")
+    assert "a rate such as 50MB/s." in (caught.value.hint or "")
 
 
 def test_pairs_are_names_and_values_and_what_is_none_is_not_shown() -> None:
@@ -171,6 +177,7 @@ def test_a_deadline_may_be_a_date_as_a_command_to_resume_has_it() -> None:
 
 
 def test_a_time_of_day_is_the_next_one_here() -> None:
+    assert parse_deadline("08:00:00", NOW) == parse_deadline("08:00", NOW)
     for text in ("08:00", "8:00", "23:59", "00:00"):
         found = parse_deadline(text, NOW)
         assert NOW < found <= NOW + timedelta(hours=25)
