@@ -32,6 +32,7 @@ _MARK = 2  # The width of a mark and the space behind it.
 _LONG_LEAST = 24  # A last column of long texts is at least this wide.
 COMMAND = "drainer "
 _WORDS = re.compile(r" *(?:`[^`]{1,60}`|[^ ])+| +")
+_LONG_COMMAND = re.compile(r"( *`drainer [^`]{61,}`)")
 _ARGUMENTS = re.compile(r" *(?:'[^']*'|[^ ])+| +")
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
@@ -51,7 +52,7 @@ def wrapped(line: Pieces, width: int | None, indent: int | None = None) -> Itera
     """Yield a line as lines of at most ``width`` cells, which are broken between words.
 
     Further lines are indented, by default to where the text begins. A broken command goes on after
-    a backslash, so that it can still be copied. Words, and commands in backquotes, stay whole.
+    a backslash, so that it can still be copied. Words and short commands in backquotes stay whole.
     """
     line = [(printable(text), tone) for text, tone in line]
     if width is None or sum(cell_len(text) for text, _ in line) <= width:
@@ -63,11 +64,11 @@ def wrapped(line: Pieces, width: int | None, indent: int | None = None) -> Itera
         indent = len(label) if is_label else len(text) - len(text.lstrip(" ")) + _MARK
     row: Pieces = []
     used, indent = 0, indent if width - indent >= _LONG_LEAST else _MARK
-    for text, tone in line:
-        is_command = text.startswith(COMMAND)
-        for word in (_ARGUMENTS if is_command else _WORDS).findall(text):
+    for text, tone in ((part, tone) for whole, tone in line for part in _LONG_COMMAND.split(whole)):
+        is_command = text.startswith(COMMAND) or _LONG_COMMAND.fullmatch(text) is not None
+        for number, word in enumerate((_ARGUMENTS if is_command else _WORDS).findall(text)):
             if used + cell_len(word) + is_command * _MARK > width and row and word[0] == " ":
-                yield [*row, (" \\" * is_command, Tone.PLAIN)]
+                yield [*row, (" \\" * (is_command and number > 0), Tone.PLAIN)]
                 row, used = [(" " * indent, Tone.PLAIN)], indent
                 word = word.lstrip(" ")  # noqa: PLW2901
             before = row.pop()[0] if row and row[-1][1] is tone else ""

@@ -51,6 +51,15 @@ def test_a_broken_command_can_be_copied_into_a_shell(width: int) -> None:
     assert shlex.split(copied) == shlex.split(RESUME)
 
 
+@pytest.mark.parametrize("width", [20, 30, 60, 80])
+def test_a_long_command_in_a_hint_can_be_copied_into_a_shell(width: int) -> None:
+    lines = lines_of("hint: ", f"To go on, type `{RESUME}`, or wait for it.", width=width)
+    _, copied, rest = "\n".join(lines).split("`")
+    assert shlex.split(copied.replace("\\\n", "")) == shlex.split(RESUME)
+    assert "\n" in copied
+    assert "\\" not in rest
+
+
 def test_only_a_screen_breaks_lines() -> None:
     page = Page(PageLine("word " * 40), (section("", Field("label", "word " * 40)),))
     terminal, out, _ = samples.terminal(width=40)
