@@ -25,6 +25,7 @@ from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
 from drainer.model.priority import NO_CLASSES, PriorityClasses
 from drainer.model.progress import Progress
+from drainer.model.ranges import RangeSet, count_offsets
 from drainer.model.rate_cap import CapCurve
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.terms import RedriveSettings, Terms
@@ -142,7 +143,7 @@ def prepare(
         *backlog.checks,
     ]
     plan = _new_plan(cluster, request, topic, backlog, policy.failures, running, runtime)
-    elsewhere = _known_elsewhere(plan)
+    elsewhere = _known_elsewhere(request, plan)
     is_blind = request.range.from_ in OF_GROUPS and not (is_new or seen or elsewhere)
     found = Preview(
         *(plan, Concurrency.of(running.concurrency), running.buffer_bytes, path),
@@ -227,23 +228,44 @@ def _warnings(
         yield f"drainer sets the plan of the {drain} aside, because {why}"
 
 
-def _known_elsewhere(plan: OffsetPlan) -> list[str]:
-    """Return a warning for each other plan of the group that has messages as done to be drained."""
+def _known_elsewhere(request: Request, plan: OffsetPlan) -> list[str]:
+    """Return a warning for each other plan of the group that has done some of what is to be done.
+
+    Raises PlanRefused for the first of them, unless the request names the file of its plan.
+    """
     from drainer.control.client import left_of  # noqa: PLC0415 - with http, half as long as --help
 
-    found, partitions = [], plan.account.partitions
+    found = []
     for path, other in left_of(plan.terms) if plan.terms.redrive is None else ():
-        account = other.account
-        done = sum(
-            account.finished_above(n) + max(0, account.watermark(n) - partitions[n].start)
-            for n in account.partitions.keys() & partitions.keys()
-        )
-        if done:
-            found.append(
-                f"{path} has a drain of this group with {counted(done, 'message')} done above"
-                f" the offset; to go on with it: {account.resuming.command(path)}"
-            )
+        if done := _done_above(other.account, plan.account.partitions):
+            unfinished = f"{path} has an unfinished drain of this group with {done}"
+            resume = other.account.resuming.command(path)
+            if request.plan_path is None:
+                hint = (
+                    f"To repeat what is done, name the new plan with --plan. To resume it: {resume}"
+                )
+                raise PlanRefused(unfinished, hint=hint)
+            found.append(f"{unfinished}; to go on with it: {resume}")
     return found
+
+
+def _done_above(account: Account, partitions: Mapping[int, PartitionPlan]) -> str:
+    """Return what an account has as done above the start of these partitions; empty if nothing."""
+    messages, subs, may_have_more = 0, 0, False
+    for number in account.partitions.keys() & partitions.keys():
+        start, known = partitions[number].start, account.claims[ALL][number]
+        finished = ((account.partitions[number].start, known.watermark), *known.finished)
+        messages += count_offsets(RangeSet(finished).from_offset(start))
+        for claim in account.claims.values():
+            partial = claim[number].partial.items()
+            subs += sum(part.bits.bit_count() for offset, part in partial if offset >= start)
+            may_have_more |= claim[number].end > start
+        may_have_more |= account.state is not None and account.partitions[number].end > start
+    if not may_have_more:
+        return ""
+    each = (messages, "message"), (subs, "sub-message")
+    done = " and ".join(counted(number, noun) for number, noun in each if number)
+    return f"{done or 'work that only a resume counts'} done above the offset"
 
 
 def _new_plan(

@@ -42,7 +42,7 @@ def test_a_plan_folder_that_vanishes_while_draining_leaves_nothing_to_resume(
     assert "resume: " not in outcome.out
 
 
-def test_a_run_from_another_folder_names_the_plan_that_this_machine_remembers(
+def test_a_run_from_another_folder_is_refused_for_the_plan_that_this_machine_remembers(
     command: Command, topic: Topic
 ) -> None:
     command.cluster.alter_committed(command.group(topic), topic.name, {0: 0})
@@ -51,15 +51,18 @@ def test_a_run_from_another_folder_names_the_plan_that_this_machine_remembers(
     command.folder.mkdir()
     again = ("--from", "committed-or-earliest", "--dry-run", "-o", "json")
 
-    known = command.drain(topic, *again).answer
+    refused = command.drain(topic, *again, code=3)
+    named = command.drain(topic, *again, "--plan", "again.plan.json").answer
     moved = plan.rename(command.home / "moved.plan.json")
     unknown = command.drain(topic, *again).answer
 
-    (warning,) = [each for each in known["warnings"] if str(plan) in each]
+    assert f"{plan} has an unfinished drain of this group with" in refused.error
+    assert f"drainer resume {plan} --" in refused.hint
+    (warning,) = [each for each in named["warnings"] if str(plan) in each]
     assert "messages done above the offset" in warning
     assert f"drainer resume {plan} --" in warning
     assert "--concurrency 4" in warning
-    assert known["notes"] == []
+    assert named["notes"] == []
     assert not any("above the offset" in each for each in unknown["warnings"])
     assert "not known here" in unknown["notes"][0]
     moved.rename(plan)

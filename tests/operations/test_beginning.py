@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from signal import SIGINT, SIGTERM
 
 import pytest
 
-from builders import changed
+from builders import changed, counts, progress_at
 from drainer.control import client
+from drainer.control.place import link_to, make_folder
 from drainer.engine import checkpointer
 from drainer.engine.control import Pause
 from drainer.errors import (
@@ -19,13 +21,18 @@ from drainer.errors import (
     Refused,
     TopicMissing,
 )
+from drainer.handlers import Count
 from drainer.kafka.committer import GroupCommitter
 from drainer.kafka.lock import GroupLock
+from drainer.loading.loader import LoadedHandler
+from drainer.model.claims import ALL
+from drainer.model.progress import Partial, Progress
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from drainer.operations.plan import undo, undo_moves
 from drainer.operations.resume import ResumeRequest, prepare_resume
+from drainer.operations.start import Request, prepare
 from drainer.store.plan_file import PlanFile
-from operations.conftest import MESSAGES, Story
+from operations.conftest import MESSAGES, REFERENCE, Story
 from operations.handlers import Fails, Remembers, Signals, WillNotOpen
 
 
@@ -244,3 +251,42 @@ def test_a_resume_goes_past_every_journal_that_a_full_disk_left(story: Story) ->
     assert prepared.plan.account.generation > plan.account.generation + 2
     assert story.drain(prepared).exit_code == 0
     assert story.left == ["orders.plan.json"]
+
+
+@pytest.mark.parametrize(
+    ("known", "done"),
+    [
+        (
+            Progress(10, partial={12: Partial(40, 0, 0b111), 13: Partial(9, 0, 1)}),
+            "4 sub-messages done above the offset",
+        ),
+        (
+            progress_at(20, partial={22: Partial(2, 0, 1)}, messages=counts(done=20)),
+            "10 messages and 1 sub-message done above the offset",
+        ),
+    ],
+)
+def test_a_run_from_another_folder_repeats_nothing_of_an_unfinished_plan_by_yes_alone(
+    story: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: Progress, done: str
+) -> None:
+    story.file.write(changed(story.prepared().plan, claims={ALL: {0: known}}))
+    link = link_to(story.file.path)
+    make_folder(link.parent)
+    link.symlink_to(story.file.path)
+    story.put_group(10)
+    monkeypatch.chdir(tmp_path)
+    request = Request(story.topic.name, story.group, LoadedHandler(REFERENCE, Count()))
+
+    with pytest.raises(PlanRefused) as caught:
+        prepare(story.cluster, request, LocalSettings())
+
+    assert (
+        str(caught.value) == f"{story.file.path} has an unfinished drain of this group with {done}"
+    )
+    hint = caught.value.hint or ""
+    assert "name the new plan with --plan" in hint
+    assert f"drainer resume {story.file.path}" in hint
+    named = replace(request, plan_path=tmp_path / "again.plan.json")
+    (warning,) = prepare(story.cluster, named, LocalSettings()).action.warnings
+    assert done in warning
+    link.unlink()
