@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -253,8 +253,18 @@ class Resuming(JsonRecord):
         """Return the command that resumes the drain, in a form that can be copied to a shell."""
         return command("resume", plan, options=(*more, *self.options))
 
-    def to_keep(self) -> Resuming:
+    @property
+    def handler_options(self) -> dict[str, str]:
+        """The handler's options of this run by name, as a person types them."""
+        pairs = zip(self.options[::2], self.options[1::2], strict=False)
+        words = (*map(" ".join, pairs), *self.needs)
+        typed = [text.partition("--set ")[2] for text in words]
+        return {text.partition("=")[0]: f"--set {text}" for text in typed if text}
+
+    def to_keep(self, kept_urls: Collection[str] = ()) -> Resuming:
         """Return the part that a plan may have, with all other options by name.
+
+        ``kept_urls`` has the handler's options whose URLs a resume takes from the plan itself.
 
         A person copies the command, and the plan may be a stranger's. So it has no option that
         could run code or lead a login to another place. A resume asks for the handler.
@@ -266,7 +276,9 @@ class Resuming(JsonRecord):
             if short and is_printable(text) and _is_harmless(name, text):
                 options += name, text
             elif name not in _ASKED_FOR and not text.startswith("key-format="):
-                named, equals, _ = text.partition("=")
+                named, equals, value = text.partition("=")
+                if name == "--set" and named in kept_urls and "://" in value:
+                    continue
                 needs.append(f"{name} {encodable(named if equals else '')[:100]}{equals}…")
         if self.engine == "spark" and not {"--engine", "--master"}.intersection(options):
             options = ["--engine", "spark", *options[: 2 * OPTIONS_MOST - 2]]

@@ -108,7 +108,9 @@ def drain(
         def resuming() -> Resuming:
             engine, calls = prepared.action.engine.name, Concurrency.of(control.running.concurrency)
             now = replace(callbacks.resuming(), engine=engine, concurrency=str(calls))
-            return now.to_keep()
+            terms = prepared.plan.terms
+            # If there is a client file, it may have a login, and no login goes to the plan's URL.
+            return now.to_keep(terms.options if terms.client_config is None else ())
 
         account = replace(prepared.plan.account, resuming=resuming())
         plan = OffsetPlan(prepared.plan.terms, account)

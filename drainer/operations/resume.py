@@ -17,7 +17,7 @@ from drainer.loading.loader import LoadedHandler, load_handler
 from drainer.model.account import Account, Event, EventKind, PartitionPlan
 from drainer.model.claims import class_of
 from drainer.model.destinations import with_own_destinations
-from drainer.model.listed import name_lost
+from drainer.model.listed import listed, name_lost
 from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan, OpenTransaction, describe_open_transactions
 from drainer.model.priority import PriorityClasses
@@ -129,7 +129,7 @@ def prepare_resume(
         checks=tuple(text for text, _ in checks),
         warnings=(
             *filter(None, [readers]),
-            *_warnings(cluster, loaded, plan, policy, gaps, open_),
+            *_warnings(cluster, loaded, plan, policy, gaps, open_, options),
             *replaced,
         ),
         open_transactions=open_,
@@ -210,8 +210,13 @@ def _warnings(
     policy: Policy,
     gaps: Mapping[int, Sequence[Range]],
     open_: Sequence[OpenTransaction],
+    options: Mapping[str, str],
 ) -> Iterator[str]:
     yield from loaded.warnings
+    with_value = {**loaded.plan.terms.options, **options}
+    before = loaded.plan.account.resuming.handler_options.items()
+    if lacking := [text for name, text in before if name not in with_value]:
+        yield f"the last run had {listed(lacking)}, which this run lacks"
     if gaps:
         lost = name_lost(gaps)
         yield f"retention deleted records before the drain handled them, so they are lost: {lost}"

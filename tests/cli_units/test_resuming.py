@@ -160,6 +160,9 @@ def test_a_plan_keeps_no_option_that_runs_code_or_connects_elsewhere() -> None:
         *("--spark-conf spark.jars=…", "--tune on-end=…"),
     }
     changed(PLAN, resuming=found).account.check()
+    repeated = given("p.json", *apart, command="resume").to_keep(("url", "split"))
+    assert not any("url" in each for each in repeated.needs), "a resume takes it from the plan"
+    assert "--set split=…" in repeated.needs, "--yes does not confirm code that the plan names"
     elsewhere = Resuming(("--master", "spark://h:7077"), engine="spark").to_keep()
     assert elsewhere.options == ("--engine", "spark"), "it does not continue in one process"
     assert elsewhere.needs == ("--master …",)

@@ -25,6 +25,7 @@ from drainer.handlers import Count
 from drainer.kafka.committer import GroupCommitter
 from drainer.kafka.lock import GroupLock
 from drainer.loading.loader import LoadedHandler
+from drainer.model.account import Resuming
 from drainer.model.claims import ALL
 from drainer.model.progress import Partial, Progress
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
@@ -97,6 +98,16 @@ def test_a_resume_is_the_way_out_for_a_drain_that_was_never_committed(
     story.topic.produce(["more"] * 5)
     assert story.drain(story.prepared(handler)).exit_code == 0
     assert handler.handled == list(range(MESSAGES + 5)), "handled twice, or not at all"
+
+
+def test_a_resume_without_handler_options_of_the_last_run_names_them(story: Story) -> None:
+    options = ("--concurrency", "5", "--set", "ms=200", "--set", "kept=1")
+    before = Resuming(options, ("--set url=…", "--tune on-end=…"), "process", "5")
+    story.file.write(changed(story.write_plan(20), resuming=before, options={"kept": "1"}))
+
+    warnings = story.prepared_to_resume().action.warnings
+
+    assert "the last run had --set ms=200, --set url=…, which this run lacks" in warnings
 
 
 def test_a_finished_plan_is_archived_only_for_a_new_drain_that_begins(
