@@ -19,6 +19,7 @@ from drainer.control.server import ANSWER_S, peer
 from drainer.control.wire import About, Done, DrainReport, Refusal
 from drainer.engine.control import ControlRequest
 from drainer.errors import DrainerError, Interrupted, Refused, UsageError, raised_as
+from drainer.host.process import is_suspended
 from drainer.host.trust import read_own
 from drainer.model.codec import decode, encode
 from drainer.model.plan import OffsetPlan
@@ -30,6 +31,9 @@ from drainer.text.escape import command
 
 # A drain that sends nothing for this time is listed as silent.
 LOOK_S = 3.0
+# A drain that runs answers a question about its status, or sends a watcher a report, within this
+# time. WAIT_S is shorter.
+HEARD_S = 10.0
 # A request waits this long for its answer. The drain itself gives up earlier, and tells why.
 ANSWERED_S = ANSWER_S + 5.0
 
@@ -99,18 +103,24 @@ def left(paths: Iterable[Path]) -> Iterator[FoundDrain]:
             plan.account.check()
             if plan.account.complete or PlanFile(path).is_locked:
                 continue
-            terms, account = plan.terms, plan.account
-            engine = "process" if account.state is None else "spark"
-            names = terms.topic, terms.group, terms.drain_id, engine, account.updated
-            yield FoundDrain(path, About(str(path), *names), None, inf, 0, plan)
+            yield FoundDrain(path, _about(path, plan, plan.account.updated), None, inf, 0, plan)
+
+
+def _about(path: Path, plan: OffsetPlan, since: str) -> About:
+    engine = "process" if plan.account.state is None else "spark"
+    return About(str(path), plan.terms.topic, plan.terms.group, plan.terms.drain_id, engine, since)
 
 
 def request(plan: PlanPlace, request: ControlRequest) -> tuple[str, ...]:
     """Send a request to a drain, and return what the drain did, in words.
 
+    It is sent only if the drain's process answers, because a suspended one would do it later.
+
     Raises UsageError or Refused if the drain refuses it, and Interrupted if the answer breaks off.
     """
-    with _connect(plan) as connection, _read_whole():
+    with _connect(plan, HEARD_S) as connection, _read_whole(connection):
+        _answer(connection, "GET", "status").read()
+    with _connect(plan, ANSWERED_S) as connection, _read_whole(connection):
         body = _answer(connection, "POST", request.name, encode(request)).read()
         return decode(body, Done).done
 
@@ -120,7 +130,7 @@ def watch(plan: PlanPlace) -> Iterator[DrainReport]:
 
     Raises Refused if no such drain runs, and Interrupted if its process goes away.
     """
-    with _connect(plan) as connection, _read_whole():
+    with _connect(plan, HEARD_S) as connection, _read_whole(connection):
         for line in _answer(connection, "GET", "watch"):
             report = DrainReport.decoded(line)
             yield report
@@ -143,16 +153,20 @@ def _look(path: Path) -> FoundDrain | None:
     except (OSError, ValueError, HTTPException, DrainerError):
         with suppress(OSError):
             since = datetime.fromtimestamp(path.lstat().st_mtime, UTC).isoformat()
-            return FoundDrain(path, About(str(path), "-", "-", "", "-", since), None, inf, pid)
+            about = About(str(path), "-", "-", "", "-", since)
+            for link in (each for each in remembered() if each.stem == path.stem):
+                with suppress(OSError, ValueError, DrainerError):
+                    about = _about(link.resolve(), OffsetPlan.decode(read_own(link)), since)
+            return FoundDrain(path, about, None, inf, pid)
         return None
 
 
-def _connect(plan: PlanPlace) -> closing[socket.socket]:
+def _connect(plan: PlanPlace, timeout_s: float) -> closing[socket.socket]:
     """Connect to the drain of this user that works by a plan. Raises Refused if none does."""
     name = socket_name(plan)
     for path in (each for each in sockets() if each.name == name):
         try:
-            return closing(_open(path, ANSWERED_S))
+            return closing(_open(path, timeout_s))
         except (ConnectionRefusedError, FileNotFoundError):
             continue  # The drain of this socket is dead, or has just ended.
         except OSError as error:
@@ -211,14 +225,22 @@ def _answer(
 
 
 @contextmanager
-def _read_whole() -> Iterator[None]:
+def _read_whole(connection: socket.socket) -> Iterator[None]:
     """Raise Interrupted if the block can't read an answer to its end."""
     troubles, about = (ValueError, OSError, HTTPException), "can't read the drain's answer: "
     hint = "Use the drainer version of the drain. To see if it runs: drainer ps"
+    pid, _ = peer(connection)
     with raised_as(Interrupted, *troubles, about=about, hint=hint):
         try:
             yield
         except (ConnectionError, IncompleteRead):
             raise Interrupted(
                 "the drain's process is gone", hint="If it is not done, resume its plan."
+            ) from None
+        except TimeoutError:
+            suspended, way_out = "", f"Try again. If it never answers, end it: kill {pid}"
+            if is_suspended(pid):
+                suspended, way_out = ": it is suspended", f"Continue it: kill -CONT {pid}"
+            raise Interrupted(
+                f"the drain's process {pid} does not answer{suspended}", hint=way_out
             ) from None

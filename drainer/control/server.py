@@ -7,6 +7,7 @@ has ended. ``POST /set``, ``/pause``, ``/unpause`` and ``/stop`` return what the
 from __future__ import annotations
 
 import os
+import select
 import socket
 import struct
 import threading
@@ -252,6 +253,8 @@ class _Handler(QuietHandler):
                 hint = "Use the drainer version of the drain."
                 with raised_as(Refused, ValueError, about="not a valid request: ", hint=hint):
                     request = decode(body or b"{}", kind)
+                if _has_hung_up(self.connection):
+                    return  # While the process was suspended, the peer has given up.
                 _, uid = peer(self.connection)
                 done = self._drain.request(request, user_at_host(uid))
                 self.reply(HTTPStatus.OK, JSON, encode(Done(done)))
@@ -278,6 +281,13 @@ class _Handler(QuietHandler):
 
     def _refuse(self, status: HTTPStatus, error: str, hint: str | None) -> None:
         self.reply(status, JSON, encode(Refusal(error, hint)))
+
+
+def _has_hung_up(connection: socket.socket) -> bool:
+    """Return whether the peer has closed its socket. One that only sends no more has not."""
+    polled = select.poll()
+    polled.register(connection, 0)
+    return any(event & select.POLLHUP for _, event in polled.poll(0))
 
 
 def peer(connection: socket.socket) -> tuple[int, int]:

@@ -132,6 +132,14 @@ def python_module(module: str, *words: str) -> list[str]:
     return [sys.executable, "-P", "-c", f"import runpy, sys; sys.path[:] = {path!r}; {run}", *words]
 
 
+def is_suspended(pid: int) -> bool:
+    """Return whether SIGSTOP, Ctrl-Z or a debugger has stopped a process; False if not known."""
+    with suppress(OSError):
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return stat.rpartition(") ")[2].startswith(("T", "t"))
+    return False
+
+
 def _started(pid: int) -> str | None:
     if sys.platform == "linux":
         return _started_linux(pid)

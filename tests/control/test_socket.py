@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
+import subprocess
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -15,17 +17,19 @@ from pathlib import Path
 
 import pytest
 
-from builders import a_status, a_summary
+from builders import a_plan, a_status, a_summary
 from drainer.cli.steering import found_as_json, running_page, state_of
 from drainer.control import client
 from drainer.control.client import FoundDrain
-from drainer.control.place import folders, make_folder, socket_name
-from drainer.control.server import ControlServer
+from drainer.control.place import folders, link_to, make_folder, socket_name
+from drainer.control.server import ControlServer, peer
 from drainer.control.wire import About, DrainReport
 from drainer.engine.control import Control, Pause, Stop
 from drainer.errors import Interrupted, Refused, UsageError
+from drainer.host.process import is_suspended
 from drainer.model.settings import LocalSettings
 from drainer.model.status import FailureStatus, HeldBack, OutageStatus
+from drainer.store.plan_file import PlanFile
 from kafka.topic import eventually
 from view import samples
 
@@ -151,12 +155,55 @@ def test_a_drain_that_stops_answering_is_silent_and_a_request_to_it_ends(
     folder: Path, monkeypatch: pytest.MonkeyPatch, head: bytes
 ) -> None:
     monkeypatch.setattr(client, "LOOK_S", 0.2)
-    monkeypatch.setattr(client, "ANSWERED_S", 0.2)
+    monkeypatch.setattr(client, "HEARD_S", 0.2)
     with answering(folder / socket_name(PLAN), chain([head], repeat(b""))):
         [found] = here(folder)
         assert state_of(found) == "silent"
-        with pytest.raises(Interrupted, match="timed out"):
-            client.request(PLAN, Pause())
+        for ask in (lambda: client.request(PLAN, Pause()), lambda: next(client.watch(PLAN))):
+            with pytest.raises(Interrupted, match=f"process {os.getpid()} does not answer$"):
+                ask()
+
+
+def test_a_drain_that_is_suspended_is_named_with_its_plan_and_how_to_continue_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(client, "LOOK_S", 0.2)
+    monkeypatch.setattr(client, "HEARD_S", 0.2)
+    plan = PlanFile(tmp_path / "orders.plan.json")
+    plan.write(a_plan(100))
+    with (
+        subprocess.Popen(["sleep", "60"]) as suspended,
+        answering(folder / socket_name(plan.path), repeat(b"")),
+    ):
+        suspended.send_signal(signal.SIGSTOP)
+        eventually(lambda: is_suspended(suspended.pid), "it is suspended")
+        link_to(plan.path).symlink_to(plan.path)
+        monkeypatch.setattr(client, "peer", lambda _: (suspended.pid, os.geteuid()))
+        [found] = here(folder)
+        with pytest.raises(Interrupted, match="does not answer: it is suspended") as raised:
+            client.request(plan.path, Pause())
+        suspended.kill()
+    assert (found.about.plan, found.about.topic) == (str(plan.path), "orders")
+    assert raised.value.hint == f"Continue it: kill -CONT {suspended.pid}"
+
+
+def test_a_request_whose_client_has_gone_is_not_carried_out(
+    server: ControlServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = threading.Event()
+
+    def after_it_has_gone(connection: socket.socket) -> tuple[int, int]:
+        gone.wait()
+        return peer(connection)
+
+    monkeypatch.setattr("drainer.control.server.peer", after_it_has_gone)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.connect(str(folder / socket_name(PLAN)))
+        connection.sendall(request_of("POST", "/stop", '{"reason": "late"}'))
+    gone.set()
+    client.request(PLAN, Stop(reason="now"))
+    taken = [each.request.reason for each in server.control.taken(changes=False)]
+    assert taken == ["now"]
 
 
 def test_a_link_to_the_socket_of_another_drain_is_not_followed(
