@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from contextlib import ExitStack, suppress
+from dataclasses import fields
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -29,7 +30,8 @@ from drainer.engine.signals import BLOCKED_S
 from drainer.errors import DrainerError, Refused, UsageError, raised_as
 from drainer.host.forks import keep_from_children
 from drainer.host.os_errors import user_at_host
-from drainer.model.codec import decode, encode
+from drainer.model.codec import convert, decode, encode
+from drainer.model.listed import listed
 from drainer.model.status import Status, Summary
 from drainer.store.place import PlanPlace
 from drainer.text.mask import describe
@@ -250,9 +252,15 @@ class _Handler(QuietHandler):
                 lines = (each.encoded() + b"\n" for each in self._drain.reports())
                 self.reply(HTTPStatus.OK, LINES, lines)
             case "POST", path if kind := REQUESTS.get(path.removeprefix("/")):
-                hint = "Use the drainer version of the drain."
-                with raised_as(Refused, ValueError, about="not a valid request: ", hint=hint):
-                    request = decode(body or b"{}", kind)
+                names = [each.name for each in fields(kind)]
+                hint = (
+                    f"The fields of {path} are {listed(names)}: see `drainer {kind.name} --help`."
+                )
+                with raised_as(UsageError, ValueError, about="not a valid request: ", hint=hint):
+                    given = decode(body or b"{}", dict[str, Any])
+                    if unknown := sorted(given.keys() - names):
+                        raise ValueError(f"{path} has no field {listed(unknown)}")
+                    request = convert(given, kind)
                 if _has_hung_up(self.connection):
                     return  # While the process was suspended, the peer has given up.
                 _, uid = peer(self.connection)

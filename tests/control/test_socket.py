@@ -277,8 +277,10 @@ STOP = b"POST /stop HTTP/1.1\r\nHost: drain\r\n"
         (request_of("POST", "/dance", '{"now": true}'), b"400"),
         (request_of("POST", "/pause", '{"for_s": 1e12}'), b"400"),
         (request_of("POST", "/pause", '{"for_s": -1}'), b"400"),
-        (request_of("POST", "/pause", "nonsense"), b"409"),
-        (request_of("POST", "/set"), b"409"),
+        (request_of("POST", "/pause", "nonsense"), b"400"),
+        (request_of("POST", "/pause", '{"for": 600}'), b"400"),
+        (request_of("POST", "/stop", '{"nwo": true}'), b"400"),
+        (request_of("POST", "/set"), b"400"),
         (request_of("PUT", "/stop"), b"501"),
         # The body is not all there.
         (STOP + b'Transfer-Encoding: chunked\r\n\r\nd\r\n{"now": true}\r\n0\r\n\r\n', b"400"),
@@ -297,6 +299,17 @@ def test_a_request_that_makes_no_sense_or_whose_body_is_not_all_there_is_refused
         connection.shutdown(socket.SHUT_WR)
         assert connection.makefile("rb").readline().split()[1] == status
     assert list(server.control.taken(changes=False)) == []
+
+
+def test_an_unknown_field_of_a_request_is_named_with_those_that_there_are(
+    server: ControlServer, folder: Path
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.connect(str(folder / socket_name(PLAN)))
+        connection.sendall(request_of("POST", "/pause", '{"for": 600}'))
+        answer = json.loads(connection.makefile("rb").readlines()[-1])
+    assert answer["error"] == "not a valid request: /pause has no field for"
+    assert answer["hint"] == "The fields of /pause are reason, for_s: see `drainer pause --help`."
 
 
 def test_a_stop_is_kept_for_a_drain_that_is_still_starting(server: ControlServer) -> None:
