@@ -115,6 +115,7 @@ def undo(
     Example: `drainer plan undo orders.indexer.plan.json`
     """
     file = plan_at(plan, reported.state)
+    file.ensure_free()
     known = file.load(without_reports=True).plan
     settings, _ = kafka.settings_by_plan(terminal, file, known, yes=yes)
     loaded = file.load()

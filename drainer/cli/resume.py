@@ -71,6 +71,8 @@ def resume(
     with oversight.serving(terminal) as metrics:
         spark = engines.spark(plan, resumes=True)
         file = plan_at(plan, engines.state)
+        if not dry_run:
+            file.ensure_free()
         known = file.load(without_reports=True).plan
         changed = known.terms.failures.changed(failures)
         if registry.registry is not None:

@@ -40,6 +40,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.store.atomic_file import write_whole
 from drainer.store.journal import JournalRecords, Journals, not_written
 from drainer.store.place import PlanPlace, uri_to_keep, uri_to_open
+from drainer.text.escape import command
 
 READ_TRIES = 10  # How often a plan is read if a drain keeps writing it.
 
@@ -387,7 +388,8 @@ class PlanFile(SavedPlan):
         except filelock.Timeout:
             raise PlanRefused(
                 f"another drainer process uses {self.path}",
-                hint="Wait for it, or stop it with Ctrl-C. It then prints how to resume.",
+                hint=f"To see it: {command('watch', self.path)}. To end it: "
+                f"{command('stop', self.path)}, which prints how to resume.",
             ) from None
         except OSError as error:
             raise PlanRefused(
@@ -428,7 +430,8 @@ class PlanFile(SavedPlan):
         return False
 
     def ensure_free(self) -> None:
-        if Path(self._lock.lock_file).exists():
+        # A lock that a killed process has left stays, because its file is a part of ``owner``.
+        if self.is_locked:
             self.acquire()
             self.release()
 

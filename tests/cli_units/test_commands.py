@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from drainer.cli.app import PANELS, app
 from drainer.cli.declared import declared_by
+from drainer.store.plan_file import PlanFile
 from drainer.view.terminal import Form
 from view.samples import plan
 
@@ -206,3 +207,21 @@ def test_what_needs_confirmation_is_shown_even_when_quiet(tmp_path: Path) -> Non
     assert found.exit_code == 3
     assert plan().terms.bootstrap_servers in found.stderr
     assert f"hint: If this is right, add --handler {plan().terms.handler}." in found.stderr
+
+
+@pytest.mark.parametrize("words", [("resume",), ("plan", "undo")])
+def test_a_plan_that_another_process_uses_is_refused_before_anything_else_is_shown(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    file = PlanFile(tmp_path / "orders.plan.json")
+    file.write(plan())
+    file.acquire()
+
+    found = CliRunner().invoke(app, [*words, str(file.path), "--yes"])
+
+    file.release()
+    error, *hint = found.stderr.splitlines()
+    assert (found.exit_code, found.stdout) == (3, "")
+    assert f"another drainer process uses {file.path}" in error
+    assert f"drainer watch {file.path}" in " ".join(hint)
+    assert f"drainer stop {file.path}" in " ".join(hint)

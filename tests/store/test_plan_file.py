@@ -428,6 +428,7 @@ def test_a_plan_is_locked_by_one_process_until_it_is_released_or_killed(
         theirs = PlanFile(file.path).owner
         owner.kill()
 
+    PlanFile(file.path).ensure_free()
     file.acquire()
     assert file.owner == theirs, "the lock of a dead process is taken over at once"
     copy = PlanFile(tmp_path_factory.mktemp("copy") / file.path.name)
