@@ -97,14 +97,15 @@ def ps(terminal: Terminal) -> None:
     """List your drains that run on this machine.
 
     The list includes drains that have ended or were killed with something left to drain, if their
-    plan is in this folder. For the drains of another user, run it as that user.
+    plan is in this folder, or if they ran since the machine started. For the drains of another
+    user, run it as that user.
 
     Examples:
 
     - `drainer ps`
     - `drainer ps -o json`
     """
-    found = [*client.running(), *client.left_in(Path())]
+    found = [*client.running(), *client.left_known()]
     terminal.data({"drains": [found_as_json(each) for each in found]})
     terminal.present(running_page(found))
 
@@ -294,7 +295,7 @@ def running_page(found: Sequence[FoundDrain], now: datetime | None = None) -> Pa
     verb = "is" if running == 1 else "are"
     head = f"{figures.counted(running, 'drain')} {verb} running on this machine"
     if ways:
-        head += f"; {len(ways)} in this folder can be resumed"
+        head += f"; {len(ways)} can be resumed"
     if len(ways) > 1:
         note = "with a plan from this list; `drainer plan show PLAN` has the whole command"
         ways = [Field("resume", "drainer resume PLAN", note)]

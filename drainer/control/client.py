@@ -21,6 +21,7 @@ from drainer.engine.control import ControlRequest
 from drainer.errors import DrainerError, Interrupted, Refused, UsageError, raised_as
 from drainer.host.process import is_suspended
 from drainer.host.trust import read_own
+from drainer.model.account import Account
 from drainer.model.codec import decode, encode
 from drainer.model.plan import OffsetPlan
 from drainer.model.status import Status
@@ -77,10 +78,17 @@ def left_of(terms: Terms) -> Iterator[tuple[Path, OffsetPlan]]:
     They are in this folder, or this machine remembers them.
     """
     drained = attrgetter("topic_id", "group", "commits")
-    for each in left([*Path().glob(PLANS), *remembered()]):
+    for each in left_known():
         if each.left is not None and drained(each.left.terms) == drained(terms):
             with suppress(DrainerError):
                 yield each.path, PlanFile(each.path).load(without_reports=True).plan
+
+
+def left_known() -> list[FoundDrain]:
+    """Find the plans in this folder, and those that this machine remembers elsewhere, whose drains
+    are not done and no longer run."""
+    found = (*left_in(Path()), *left(remembered()))
+    return [*{each.path: each for each in found}.values()]
 
 
 def left_in(folder: Path) -> Iterator[FoundDrain]:
@@ -118,9 +126,9 @@ def request(plan: PlanPlace, request: ControlRequest) -> tuple[str, ...]:
 
     Raises UsageError or Refused if the drain refuses it, and Interrupted if the answer breaks off.
     """
-    with _connect(plan, HEARD_S) as connection, _read_whole(connection):
+    with _connect(plan, HEARD_S) as connection, _read_whole(plan, connection):
         _answer(connection, "GET", "status").read()
-    with _connect(plan, ANSWERED_S) as connection, _read_whole(connection):
+    with _connect(plan, ANSWERED_S) as connection, _read_whole(plan, connection):
         body = _answer(connection, "POST", request.name, encode(request)).read()
         return decode(body, Done).done
 
@@ -130,7 +138,7 @@ def watch(plan: PlanPlace) -> Iterator[DrainReport]:
 
     Raises Refused if no such drain runs, and Interrupted if its process goes away.
     """
-    with _connect(plan, HEARD_S) as connection, _read_whole(connection):
+    with _connect(plan, HEARD_S) as connection, _read_whole(plan, connection):
         for line in _answer(connection, "GET", "watch"):
             report = DrainReport.decoded(line)
             yield report
@@ -188,11 +196,15 @@ def _not_running(plan: PlanPlace) -> Refused:
     with suppress(OSError, ValueError, DrainerError):
         if isinstance(plan, Path) and not PlanFile(plan.resolve()).is_locked:
             account = OffsetPlan.decode(read_own(plan)).account
-            hint = f"Resume it: {account.resuming.command(plan)}"
-            if account.complete and account.undone is None:
-                hint = f"Nothing is left to resume: see `{command('plan show', plan)}`."
-            return Refused(f"the drain of {plan} {account.last_run(datetime.now(UTC))}", hint=hint)
+            how = account.last_run(datetime.now(UTC))
+            return Refused(f"the drain of {plan} {how}", hint=_way_on(plan, account))
     return Refused(f"none of your drains on this machine has the plan {plan}", hint=hint)
+
+
+def _way_on(plan: Path, account: Account) -> str:
+    if account.complete and account.undone is None:
+        return f"Nothing is left to resume: see `{command('plan show', plan)}`."
+    return f"Resume it: {account.resuming.command(plan)}"
 
 
 def _open(path: Path, timeout_s: float) -> socket.socket:
@@ -225,7 +237,7 @@ def _answer(
 
 
 @contextmanager
-def _read_whole(connection: socket.socket) -> Iterator[None]:
+def _read_whole(plan: PlanPlace, connection: socket.socket) -> Iterator[None]:
     """Raise Interrupted if the block can't read an answer to its end."""
     troubles, about = (ValueError, OSError, HTTPException), "can't read the drain's answer: "
     hint = "Use the drainer version of the drain. To see if it runs: drainer ps"
@@ -234,9 +246,11 @@ def _read_whole(connection: socket.socket) -> Iterator[None]:
         try:
             yield
         except (ConnectionError, IncompleteRead):
-            raise Interrupted(
-                "the drain's process is gone", hint="If it is not done, resume its plan."
-            ) from None
+            way_on = "If it is not done, resume its plan."
+            with suppress(OSError, ValueError, DrainerError):
+                if isinstance(plan, Path):
+                    way_on = _way_on(plan, OffsetPlan.decode(read_own(plan)).account)
+            raise Interrupted("the drain's process is gone", hint=way_on) from None
         except TimeoutError:
             suspended, way_out = "", f"Try again. If it never answers, end it: kill {pid}"
             if is_suspended(pid):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -109,25 +110,27 @@ def rests(command: Command) -> None:
 
 
 def test_ps_lists_a_killed_drain_with_how_to_resume_it_and_removes_its_socket(
-    command: Command, runtime_folder: Path
+    command: Command, open_folder: Path
 ) -> None:
     topic = command.topic(distinct(20))
-    socket = runtime_folder / "drainer" / socket_name(command.plan(topic))
+    command.env["XDG_RUNTIME_DIR"] = str(open_folder)
+    socket = open_folder / "drainer" / socket_name(command.plan(topic))
     running = command.begin(topic, "-c", "2", gate=command.gate, gated="19")
     command.wait_for(running, "done", 19)
     watcher = command.start("watch", str(command.plan(topic)))
     watcher.prints("draining")
     running.kill()
-    assert "the drain's process is gone" in watcher.ends(4).error
+    ended = watcher.ends(4)
+    assert "the drain's process is gone" in ended.error
+    assert f"drainer resume {command.plan(topic)} --" in ended.hint
     assert socket.exists()
     assert "was killed, or still runs elsewhere" in steer(command, topic, "pause", code=3).error
     found = is_in_state(command, topic, "killed")
     assert (found["plan"], found["pid"]) == (str(command.plan(topic)), None)
     assert not socket.exists()
 
-    outcome = command("ps")
-    assert "1 in this folder can be resumed" in outcome.out
-    verb, name, *options = outcome.resume_words
+    assert " can be resumed" in command("ps").out
+    _, verb, name, *options = shlex.split(found["resume"])
     assert (verb, name) == ("resume", command.plan(topic).name)
     assert ("--concurrency", "2") in zip(options[::2], options[1::2], strict=True)
     command.gate.touch()

@@ -11,7 +11,7 @@ import pytest
 from builders import a_plan, changed, progress_at
 from drainer.cli.options import parse_present
 from drainer.cli.steering import found_as_json, running_page, state_of
-from drainer.control.client import left_in, request
+from drainer.control.client import left_in, left_known, request
 from drainer.control.place import link_to, make_folder
 from drainer.engine.control import Pause
 from drainer.errors import PlanRefused, Refused
@@ -55,10 +55,7 @@ def test_what_was_stopped_or_killed_is_listed_with_how_to_resume_it(
     assert [state_of(each) for each in found] == ["killed", "stopped", "halted"]
     page = running_page(found)
     assert [way.value for way in page.ways_on] == ["drainer resume PLAN"], "however many there are"
-    assert (
-        page.headline.text
-        == "0 drains are running on this machine; 3 in this folder can be resumed"
-    )
+    assert page.headline.text == "0 drains are running on this machine; 3 can be resumed"
     [way] = running_page(found[:1]).ways_on
     assert way.value == f"drainer resume 'a b.plan.json' {MORE}"
     assert "add --set api_token=… as before" in way.note
@@ -144,6 +141,12 @@ def test_in_another_folder_a_plan_is_named_by_its_path_if_this_machine_remembers
     make_folder(link.parent)
     link.symlink_to(file.path)
     assert hint().startswith(f"Name it by its full path: '{file.path}'. If it is lost, start again")
+    for folder in (elsewhere, tmp_path):
+        monkeypatch.chdir(folder)
+        assert [each.path for each in left_known() if each.path.name == file.path.name] == [
+            file.path
+        ], "ps lists it once"
+    monkeypatch.chdir(elsewhere)
     with pytest.raises(Refused) as raised:
         request(Path(file.path.name), Pause())
     assert raised.value.hint == f"Name it by its full path: '{file.path}'."

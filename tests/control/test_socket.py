@@ -164,6 +164,19 @@ def test_a_drain_that_stops_answering_is_silent_and_a_request_to_it_ends(
                 ask()
 
 
+def test_a_drain_whose_process_is_gone_is_reported_with_its_resume(
+    folder: Path, tmp_path: Path
+) -> None:
+    plan = PlanFile(tmp_path / "orders.plan.json")
+    plan.write(a_plan(100))
+    with (
+        answering(folder / socket_name(plan.path), [a_report({}, {}) + b"\n"]),
+        pytest.raises(Interrupted, match="process is gone") as raised,
+    ):
+        list(client.watch(plan.path))
+    assert raised.value.hint == f"Resume it: drainer resume {plan.path}"
+
+
 def test_a_drain_that_is_suspended_is_named_with_its_plan_and_how_to_continue_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 from command.process import ENDS_WITHIN_S
@@ -66,10 +67,12 @@ class Reader:
         self.env = {n: v for n, v in os.environ.items() if not n.startswith("DRAINER")}
         programs = Path(sys.executable).parent
         self.env |= {"PATH": f"{programs}{os.pathsep}{self.env['PATH']}", "HOME": str(folder)}
+        self._opened = ExitStack()
+        # What this machine remembers of the drains of other tests is on no page.
+        self.env["XDG_RUNTIME_DIR"] = self._opened.enter_context(TemporaryDirectory(prefix="run-"))
         self.places: dict[str, str] = {}  # where a URL of the page is here
         self.before: dict[str, Callable[[], None]] = {}  # done before a command that begins so
         self._busy: tuple[Step, TerminalSession] | None = None  # a terminal, until it is killed
-        self._opened = ExitStack()
 
     def __enter__(self) -> Reader:
         return self
