@@ -34,6 +34,7 @@ from drainer.model.codec import convert, decode, encode
 from drainer.model.listed import listed
 from drainer.model.status import Status, Summary
 from drainer.store.place import PlanPlace
+from drainer.text.escape import command
 from drainer.text.mask import describe
 
 SILENT_S = 10.0  # A peer that neither sends nor reads for this time is dropped.
@@ -149,12 +150,12 @@ class ControlServer:
             if not done.cancel():
                 raise Refused(
                     f"the drain did not do it within {ANSWER_S:g} s: the brokers are slow",
-                    hint="Check with `drainer watch`: it may still happen.",
+                    hint=f"Check with `{command('watch', self._plan)}`: it may still happen.",
                 ) from None
             raise Refused(
                 "the drain does not answer: its handler may block the event loop",
-                hint="Find the blocking line with `drainer watch`, or end it with"
-                " `drainer stop --now`.",
+                hint=f"Find the blocking line with `{command('watch', self._plan)}`, or end it with"
+                f" `{command('stop', self._plan)} --now`.",
             ) from None
 
 

@@ -218,7 +218,8 @@ class Control:
         with self._lock:
             self._over = True
         for requested in chain(self.taken(changes=False), self.taken(changes=True)):
-            requested.done.set_exception(ended())
+            if requested.done.set_running_or_notify_cancel():
+                requested.done.set_exception(ended())
 
     def retyped(self) -> dict[str, str | None]:
         """Return, by field, the settings for which a resume must not repeat what was typed.

@@ -164,6 +164,17 @@ def test_a_drain_that_stops_answering_is_silent_and_a_request_to_it_ends(
                 ask()
 
 
+def test_a_drain_that_takes_no_request_is_named_in_the_ways_on_and_ends_as_usual(
+    server: ControlServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drainer.control.server.ANSWER_S", 0.05)
+    server.control.begin()  # Nothing takes its requests, as if the event loop were blocked.
+    with pytest.raises(Refused, match="may block the event loop") as raised:
+        client.request(PLAN, Pause())
+    for way in (f"`drainer watch {PLAN}`", f"`drainer stop {PLAN} --now`"):
+        assert way in str(raised.value.hint)
+
+
 def test_a_drain_whose_process_is_gone_is_reported_with_its_resume(
     folder: Path, tmp_path: Path
 ) -> None:
