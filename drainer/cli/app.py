@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -147,6 +148,9 @@ def _missing(error: Any) -> UsageError:
     context, declared = error.ctx, declared_by(error.ctx.command)
     required = [each for each in declared.values() if each.default is ...]
     missing = [each for each in required if not is_given(context, each)]
+    plan = str(context.params.get("plan"))
+    if "settings" in declared and "=" in plan and not os.path.exists(plan):  # noqa: PTH110
+        missing = [declared["plan"]]  # `drainer set concurrency=10` has no plan.
     # A command that requires only a plan gets the cluster from the plan.
     if any(not each.is_argument for each in required):
         cluster = [declared[name] for name in _CLUSTER if name in declared]

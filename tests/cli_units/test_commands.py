@@ -140,6 +140,8 @@ def test_every_option_can_be_a_variable_of_its_name(
          "Add HANDLER --topic NAME --bootstrap-server HOST:PORT"),
         ("plan verify", "missing PLAN", "Add PLAN: see `drainer plan verify --help`"),
         ("set", "missing PLAN, NAME=VALUE...", "Add PLAN NAME=VALUE..."),
+        ("set concurrency=10", "missing PLAN", "Add PLAN: see"),
+        ("set my.plan.json", "missing NAME=VALUE...", "Add NAME=VALUE...: see"),
         ("run --tpoic t", "no such option: --tpoic", "Did you mean --topic"),
         ("run --topic", "option '--topic' requires an argument", "`drainer run --help`"),
         ("run --topic t --group g --handler count --tune order=no", "--tune order 'no' is", "one"),
