@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -191,7 +192,8 @@ def _not_running(plan: PlanPlace) -> Refused:
         "If it has just begun, try again in a moment: `drainer ps` lists it then. For another"
         " user's drain, run this as that user, on its machine and in its container."
     )
-    if isinstance(plan, Path) and not plan.exists():
+    # Path.exists() raises an error for a file in a folder that this user may not enter.
+    if isinstance(plan, Path) and not os.path.exists(plan):  # noqa: PTH110
         hint = by_full_path(plan) or hint
     with suppress(OSError, ValueError, DrainerError):
         if isinstance(plan, Path) and not PlanFile(plan.resolve()).is_locked:
