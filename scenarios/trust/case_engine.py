@@ -71,7 +71,7 @@ def sub_keys_have_one_text(stage: Stage) -> str:
     words = _run(stage, topic, "TrueAndOne", "--on-failure", "park", "-o", "json")
     text = stage.drainer(*words, code=3).text
     ensure(f"the sub-key True at {topic}/0/0[1]" in text and "bool" in text, text[-2000:])
-    return "exit code 3 before a plan exists, with sub-key, type, topic, partition, offset and index"
+    return "exit code 3 before a plan exists, with sub-key, type and place"
 
 
 def _grows(stage: Stage, topic: str, handler: str, code: int, *more: str) -> str:
