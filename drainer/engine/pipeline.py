@@ -167,12 +167,12 @@ class Pipeline:
 
     async def _obey(self, quota: Quota) -> None:
         """Apply the driver's newest grant."""
-        grant = quota.take()
-        self._may_call = grant.calls > 0
-        if self._may_call and grant.calls != self._meter.concurrency:
-            self.limit(grant.calls)
-        if grant.failures != self.settings.failures:
-            await self.change(replace(self.settings, failures=grant.failures))
+        calls, failures = quota.take()
+        self._may_call = calls > 0
+        if self._may_call and calls != self._meter.concurrency:
+            self.limit(calls)
+        if failures != self.settings.failures:
+            await self.change(replace(self.settings, failures=failures))
         self.pause(self._is_paused)
         quota.obeyed(self.in_flight, self.dispatcher.ready, self.work_done)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.first import Pass
@@ -78,23 +78,15 @@ class Events(Protocol):
         """Whether more is about to be delivered."""
 
 
-class Grant(NamedTuple):
-    """What a task may do by its quota.
-
-    Attributes:
-        calls: how many calls it may make at once. If it is 0, nothing begins.
-        failures: the failure settings to use. Their rate is the share of this task.
-    """
-
-    calls: int
-    failures: FailureSettings
-
-
 class Quota(Protocol):
     """The share of all calls that a driver lends to a task (spark/task/handling.py)."""
 
-    def take(self) -> Grant:
-        """Return what was granted last; called with each check."""
+    def take(self) -> tuple[int, FailureSettings]:
+        """Return what was granted last; called with each check.
+
+        That is how many calls the task may make at once, and the failure settings to use. With 0
+        calls nothing begins. The rate in the settings is the share of this task.
+        """
 
     def obeyed(self, in_flight: int, ready: int, work_done: tuple[int, int, int]) -> None:
         """Note that the task obeys the grant that it took last.

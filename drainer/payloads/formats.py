@@ -81,15 +81,6 @@ class OfRegistry:
             raise Undecodable(f"not of schema {schema_id}: {why}") from error
         return found
 
-    @property
-    def known_schemas(self) -> Mapping[SchemaId, Schema]:
-        """The schemas that this process knows. A process on Spark sets those of the driver."""
-        return self.registry.known
-
-    @known_schemas.setter
-    def known_schemas(self, schemas: Mapping[SchemaId, Schema]) -> None:
-        self.registry.known.update(schemas)
-
     def prepare(self, data: bytes, headers: Headers, wait: Wait) -> None:
         """Get the schema that decoding will need. This blocks.
 

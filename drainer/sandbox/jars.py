@@ -21,7 +21,7 @@ from platformdirs import user_cache_path
 
 from drainer.errors import SandboxRefused, raised_as
 from drainer.host.java import find_java
-from drainer.host.process import bound_to_parent
+from drainer.host.process import start_apart
 
 KAFKA_VERSION = "4.2.0"
 FETCH_TIMEOUT_S, REPORT_EVERY_S = 900, 4
@@ -155,13 +155,7 @@ def _fetch(cache: Path, print_line: Callable[[str], None]) -> None:
 
 
 def _run(command: list[str], log: Path, folder: Path, print_line: Callable[[str], None]) -> int:
-    with log.open("wb") as output:
-        fetching = subprocess.Popen(
-            bound_to_parent(command),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
+    fetching = start_apart(command, folder, log, die_with_parent=True)
     try:
         for _ in range(FETCH_TIMEOUT_S // REPORT_EVERY_S):
             with suppress(subprocess.TimeoutExpired):

@@ -345,14 +345,7 @@ class SparkRun:
         await self._reader.cancel()
         # Each task takes the grace that it began with, which may be longer than the new one.
         grace_s = max(self._context.running.grace_s, self._work.settings.running.grace_s)
-        stopping = asyncio.create_task(self._work.rest())
-        forced = asyncio.create_task(self.ending.forced.wait())
-        await asyncio.wait(
-            (stopping, forced), timeout=grace_s + LEAVE_S, return_when=asyncio.FIRST_COMPLETED
-        )
-        forced.cancel()
-        at_rest = stopping.done()
-        stopping.cancel()
+        at_rest = await self.ending.within(self._work.rest(), grace_s + LEAVE_S)
         if self._working is not None:
             self._working.cancel()
         await self._work.cancel()

@@ -35,7 +35,7 @@ class Decoding:
     """The decoders for the values and the keys of a drain's messages. None keeps the bytes.
 
     A decoder that has to fetch something first has a method ``prepare(data, headers, wait)``. A
-    decoder that uses a registry also has ``check``, ``known_schemas`` and ``made_bytes``.
+    decoder that uses a registry also has ``check``, ``registry`` and ``made_bytes``.
     """
 
     of_value: Decode | None
@@ -90,16 +90,16 @@ class Decoding:
     @property
     def known_schemas(self) -> list[Any]:
         """The schemas that the decoders have fetched from a registry."""
-        return [each.known_schemas for each in self._of_registry]
+        return [each.registry.known for each in self._of_registry]
 
     def use_schemas(self, found: Sequence[Any]) -> None:
         """Use schemas that another process has fetched, instead of fetching them again."""
         for decoder, schemas in zip(self._of_registry, found, strict=False):
-            decoder.known_schemas = schemas
+            decoder.registry.known.update(schemas)
 
     @property
     def _of_registry(self) -> list[Any]:
-        return [each for each in (self.of_value, self.of_key) if hasattr(each, "known_schemas")]
+        return [each for each in (self.of_value, self.of_key) if hasattr(each, "registry")]
 
     def before(self, split: _Split | None) -> _Split:
         """Return a split that decodes each message first, and then calls ``split``.

@@ -126,9 +126,9 @@ def test_a_task_takes_what_it_is_lent_and_reports_it_once_no_more_is_in_flight()
     )
 
     def take(in_flight: int) -> tuple[int, float | None]:
-        taken = borrower.take()
+        calls, failures = borrower.take()
         borrower.obeyed(in_flight, 0, (0, 0, 0))
-        return taken.calls, taken.failures.rate
+        return calls, failures.rate
 
     assert take(0) == (0, 200.0)
     assert reported == [], "nothing was lent yet"

@@ -14,7 +14,7 @@ from drainer.model.latency import Latency
 from drainer.model.status import HeldBack, LimitStatus, Load, Status, TimingStatus
 from drainer.spark.assign.aggregation import Aggregation, DispatchedTask
 from drainer.spark.assign.status import SparkStatus, repeat_words, task_name
-from drainer.spark.assign.task_monitor import Repeat, TaskMonitor
+from drainer.spark.assign.task_monitor import TaskMonitor
 from drainer.spark.read.slices import Manifest
 from drainer.spark.state.records import Borrowed, Head, TaskStatus
 from drainer.spark.state.state import Attempt
@@ -130,9 +130,7 @@ def test_a_silent_task_is_reported_and_makes_no_calls_until_it_is_repeated() -> 
 
     monitor.note_report(one, Attempt(1, 1, 0, 3), None)
     monitor.note_report(other, Attempt(1, 1, 1, 2), replace(at_work, borrowed=None))
-    assert list(monitor.repeats) == [
-        Repeat(Attempt(1, 1, 0, 1), "worker-1", (Shard(3, 8), Shard(7, 8)))
-    ]
+    assert list(monitor.repeats) == [(Attempt(1, 1, 0, 1), "worker-1", (Shard(3, 8), Shard(7, 8)))]
     now_s = 6.0
     busy, engine = shown()
     assert (busy, engine.silent, engine.repeated) == (0, (), 1)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from drainer.core.merge import TaskRecord, count_in, undecided
 from drainer.core.remainder import sure_share
@@ -105,13 +104,6 @@ class Dispatch:
     def busy(self) -> int:
         """The number of tasks with something left to handle. Some may still wait for a slot."""
         return sum(1 for task in self.tasks if task.unfinished)
-
-
-class LaneShare(NamedTuple):
-    """The longest lane: what is left of it in the waves under way, and its share of these waves."""
-
-    left: float
-    share: float
 
 
 ClaimPart = tuple[int, str]  # The number of a wave, and the claim that has a part of it.
@@ -389,8 +381,10 @@ class Aggregation:
         counted = self._counted()
         return {n: e.sub_messages + counted.get(n, Counts()) for n, e in self._base.items()}
 
-    def longest_lane(self) -> LaneShare:
+    def longest_lane(self) -> tuple[float, float]:
         """Estimate the longest lane from the shard that has the most sub-messages.
+
+        Returns what is left of the lane in the waves under way, and its share of these waves.
 
         By so many more than the mean of the others, it has them from one lane.
         """
@@ -399,7 +393,7 @@ class Aggregation:
         for wave in divided:
             subs.update({claim: sum(each.values()) for claim, each in wave.subs.items()})
         if not subs:
-            return LaneShare(0.0, 0.0)
+            return 0.0, 0.0
         ((claim, most),) = subs.most_common(1)
         others = (subs.total() - most) / (len(subs) - 1)
         of_lane = sure_share(most, others) * (most - others) / most
@@ -408,7 +402,7 @@ class Aggregation:
             for n, count in wave.subs.get(claim, {}).items():
                 part = wave.parts[n]
                 left += count * (part.end - part.marks[claim]) / (part.end - part.start)
-        return LaneShare(of_lane * left, of_lane * most / subs.total())
+        return of_lane * left, of_lane * most / subs.total()
 
     @property
     def left_pending(self) -> int:

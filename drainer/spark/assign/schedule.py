@@ -16,9 +16,9 @@ from heapq import heapreplace
 from itertools import accumulate, takewhile
 from typing import NamedTuple
 
+from drainer.kafka.spans import Span
 from drainer.model.claims import Shard
 from drainer.model.ranges import Range, cut
-from drainer.spark.read.slices import Slice
 
 FIRST_BYTES = 8 * 1024 * 1024
 GROWTH = 4  # A wave is this many times as large as the wave before it.
@@ -248,7 +248,7 @@ class Waves:
         for number in partitions:
             self._lefts.pop(number, None)
 
-    def slices(self, ranges: Mapping[int, Range], readers: int) -> list[Slice]:
+    def slices(self, ranges: Mapping[int, Range], readers: int) -> list[Span]:
         """Cut a wave into slices, for roughly ``readers`` readers at most.
 
         A large part of one partition makes several slices.
@@ -257,7 +257,7 @@ class Waves:
         worth = math.ceil(offsets * self._bytes_per_offset / self._slice_bytes)
         tasks = min(readers, worth)
         return [
-            Slice(number, *bounds)
+            Span(number, *bounds)
             for number, (start, end) in ranges.items()
             for bounds in cut((start, end), max(1, round(tasks * (end - start) / offsets)))
         ]

@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from heapq import nlargest
-from typing import Any, NamedTuple
+from typing import Any
 
 from drainer.core.remainder import ReadSample, Remainder
 from drainer.engine.meter import MetricsSampler
@@ -43,12 +43,8 @@ QUIET_S = 3.0  # After this long without a report, a task counts as silent.
 BEHIND = 0.5  # A task with less than this share of the average progress is a straggler.
 
 
-class Repeat(NamedTuple):
-    """A lost attempt that Spark repeats, with its host and the shards that it had not finished."""
-
-    lost: Attempt
-    host: str
-    shards: tuple[Shard, ...]
+# A lost attempt that Spark repeats, with its host and the shards that it had not finished.
+Repeat = tuple[Attempt, str, tuple[Shard, ...]]
 
 
 class TaskMonitor(MetricsSampler):
@@ -111,7 +107,7 @@ class TaskMonitor(MetricsSampler):
         """Note a record of an attempt at a task, with its status if the record has one."""
         if task.attempt != attempt:
             if task.attempt is not None:
-                self.repeats.append(Repeat(task.attempt, task.host, task.shards_left))
+                self.repeats.append((task.attempt, task.host, task.shards_left))
                 self._repeated += 1
             self._add_ended(task)
             task.attempt, task.reported_s = attempt, self._clock()
@@ -159,11 +155,11 @@ class TaskMonitor(MetricsSampler):
     def measure(self, plan: OffsetPlan) -> None:
         """Take one measurement. The driver calls this about twice a second."""
         left, marks = self._remainder(plan), self.aggregation.watermarks
-        lane = self.aggregation.longest_lane()
-        to_come = lane.share * left.share * sum((left.unread or {}).values())
+        of_lane, share = self.aggregation.longest_lane()
+        to_come = share * left.share * sum((left.unread or {}).values())
         # If waves are not divided into shards, only what tasks have in memory is known of lanes.
         longest = max((each.limits.longest for each in self._now), default=0)
-        self._measure(left, self.running, marks, max(longest, round(lane.left)), to_come)
+        self._measure(left, self.running, marks, max(longest, round(of_lane)), to_come)
 
     def _lane_latency_s(self, latency: Latency) -> float:
         # A lane stands still while its next task begins, and that is not how long its calls take.

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from drainer.core.other_claims import OtherClaims
 from drainer.kafka.reader import FetchedBatch
-from drainer.kafka.spans import read_range
+from drainer.kafka.spans import Span, read_range
 from drainer.message import AnyKeys, Barrier, KeySums, Message, Origin, SubMessage, Unsplit
 from drainer.model.claims import ALL, Claims, ShardMap
 from drainer.model.order import LANE_OF, Order
@@ -35,15 +35,6 @@ DONE = -1  # In place of a shard's number, it means that the sub-message was fin
 # A task fetches this much ahead, in requests of a quarter of it. It is little, because a slice may
 # end anywhere, and what is fetched beyond its end is thrown away.
 READ_AHEAD_BYTES = 128 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """The offsets ``[start, end)`` of one partition that one task reads."""
-
-    partition: int
-    start: int
-    end: int
 
 
 class Manifest(msgspec.Struct):
@@ -102,7 +93,7 @@ class SliceTask:
     handler: HandlerSpec
     shards: int
     divided: bool
-    slices: tuple[Slice, ...]
+    slices: tuple[Span, ...]
     known: Claims
     failures: FailureSettings
     share: float = 1.0
@@ -135,7 +126,7 @@ class SliceTask:
 class _SliceReader:
     """Reads one slice, from Kafka to rows."""
 
-    def __init__(self, task: SliceTask, part: Slice, opened: OpenHandler) -> None:
+    def __init__(self, task: SliceTask, part: Span, opened: OpenHandler) -> None:
         terms, number = task.handler.terms, part.partition
         before = task.known.get(ALL, {}).get(number) or Progress(part.start)
         others = {name: claim for name, claim in task.known.items() if name != ALL}

@@ -20,7 +20,7 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.merge import TaskRecord
 from drainer.engine.control import Control
 from drainer.engine.local import LocalDrain
-from drainer.engine.ports import DrainContext, Grant, Ports
+from drainer.engine.ports import DrainContext, Ports
 from drainer.engine.runtime import UNSIGNALLED
 from drainer.errors import DrainerError, LanesParked, LockLost
 from drainer.model.account import PartitionPlan
@@ -191,7 +191,7 @@ class Borrower:
         self._reported = 0  # The number of the newest grants that the task has obeyed.
         self.borrowed = Borrowed()  # The report on the calls that the task has borrowed.
 
-    def take(self) -> Grant:
+    def take(self) -> tuple[int, FailureSettings]:
         """Return the calls and the settings that the driver's newest message grants."""
         control = self._control()
         self._base = control.failures or self._base
@@ -203,7 +203,7 @@ class Borrower:
         rate = self._base.rate
         if rate is not None and self._share:  # Without a share no call begins, whatever the rate.
             rate *= self._share
-        return Grant(self._calls, replace(self._base, rate=rate))
+        return self._calls, replace(self._base, rate=rate)
 
     def obeyed(self, in_flight: int, ready: int, work_done: tuple[int, int, int]) -> None:
         """Note how the task uses the calls. Report if it obeys the newest grants for the first
