@@ -7,7 +7,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Protocol
 
@@ -73,6 +73,7 @@ class LiveAccount(Protocol):
     def unhandled(self) -> Unhandled: ...
 
 
+@dataclass(eq=False)
 class Checkpointer:
     """Owns the plan of a running drain.
 
@@ -80,29 +81,25 @@ class Checkpointer:
     past the plan on disk, nor before the last commit that this plan knows of.
     """
 
-    def __init__(
-        self,
-        context: DrainContext,
-        account: LiveAccount,
-        latency: Callable[[], Latency | None],
-        failed: Callable[[BaseException], None],
-    ) -> None:
+    context: DrainContext
+    account: LiveAccount
+    latency: Callable[[], Latency | None]  # Returns the latency of the handler in this run.
+    failed: Callable[[BaseException], None]
+
+    def __post_init__(self) -> None:
+        context = self.context
         self._runtime = context.runtime
         self.plan = plan = context.plan
         self.trouble: str | None = None
         self.written_at = self._runtime.monotonic()
         self.written = plan
         self._file = context.file
-        self.account = account
-        self._latency = latency  # The latency of the handler in this run.
         self._latency_before = plan.account.latency  # The latency of the handler in former runs.
-        self._commit_finished = context.commit
         self._interval_s = context.running.plan_interval_s
         self._journal_interval_s = context.running.journal_interval_s
         self._due_s = inf  # When the next write of the journal is due.
         self._took_s = deque([0.0] * SLOW_WRITES, SLOW_WRITES)
         self._lock = context.lock
-        self._failed = failed
         self._call: asyncio.Future[None] | None = None  # The write that is under way.
         self._committing: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()  # Set when the plan is to be written now.
@@ -112,8 +109,8 @@ class Checkpointer:
         self._file.start_journal(self.plan.terms.drain_id, self.plan.account.generation)
         self._due_s = self._runtime.monotonic() + self._journal_interval_s
         self._tasks = [
-            spawn(self._keep_journal(), "journal", self._failed),
-            spawn(self._keep_plan(), "plan", self._failed),
+            spawn(self._keep_journal(), "journal", self.failed),
+            spawn(self._keep_plan(), "plan", self.failed),
         ]
 
     async def stop(self) -> None:
@@ -171,7 +168,7 @@ class Checkpointer:
             claims=self.account.claims(),
             parked=tuple(sorted(self.account.parked)),
             parked_lanes=self.account.parked_lanes,
-            latency=merge_latencies((self._latency_before, self._latency())),
+            latency=merge_latencies((self._latency_before, self.latency())),
             unhandled=self.account.unhandled(),
             state=self.account.state,
         )
@@ -250,7 +247,7 @@ class Checkpointer:
             raise CommitDelayed(
                 "the lock on the group is not confirmed, so drainer does not commit"
             )
-        return self._commit_finished(plan)
+        return self.context.commit(plan)
 
     def flush_if_due(self, now_s: float) -> None:
         """Write the journal if it is due. Busy handlers may keep the event loop from doing so in
@@ -262,7 +259,7 @@ class Checkpointer:
         try:
             self.note()
         except DrainerError as error:
-            self._failed(error)
+            self.failed(error)
             return
         written_s = self._runtime.monotonic()
         self._took_s.append(written_s - now_s)
@@ -287,4 +284,4 @@ class Checkpointer:
                 if not self._committing.done():
                     continue
                 self._committing.result()  # If the commit failed, this raises its error.
-            self._committing = spawn(self._commit(), "commit", self._failed)
+            self._committing = spawn(self._commit(), "commit", self.failed)

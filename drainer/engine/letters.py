@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from drainer.engine.error_kinds import summary_of
 from drainer.engine.ports import DeadLetters
@@ -13,15 +14,14 @@ from drainer.message import SubMessage
 from drainer.model.status import DOUBLED_MOST, least_of
 
 
+@dataclass(eq=False)
 class LetterDelivery:
     """Writes dead letters, and waits for their acknowledgements.
 
-    Args:
+    Attributes:
         sink: where letters go; None while dead letters are off.
         on_safe: called with each sub-message whose letter is safe, and with a summary of its error.
         halt: called if a letter can't be written.
-
-    Attributes:
         pending: how many letters are not acknowledged yet.
         doubled: how many letters may be in their topic twice.
         doubled_first: the first few of these, as places of sub-messages.
@@ -29,15 +29,11 @@ class LetterDelivery:
         left_out_oldest_ms: the earliest timestamp of the messages of these letters.
     """
 
-    def __init__(
-        self,
-        sink: DeadLetters | None,
-        on_safe: Callable[[SubMessage, str], None],
-        halt: Callable[[BaseException], None],
-    ) -> None:
-        self._sink = sink
-        self._on_safe = on_safe
-        self._halt = halt
+    sink: DeadLetters | None
+    on_safe: Callable[[SubMessage, str], None]
+    halt: Callable[[BaseException], None]
+
+    def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.pending = 0
         self.doubled = 0
@@ -48,19 +44,19 @@ class LetterDelivery:
     @property
     def trouble(self) -> str | None:
         """The reason why no letter is acknowledged; None while letters are."""
-        return None if self._sink is None else self._sink.trouble
+        return None if self.sink is None else self.sink.trouble
 
     def use(self, sink: DeadLetters | None) -> None:
         """Send further letters to this sink.
 
         If it is None, the old one stays, because letters may still be under way in it.
         """
-        self._sink = sink or self._sink
+        self.sink = sink or self.sink
 
     def send(self, sub: SubMessage, error: BaseException) -> bool:
         """Write the letter of a sub-message; return False if that halts the drain instead."""
-        if self._sink is None:  # Letters were turned off after the message was read.
-            self._halt(
+        if self.sink is None:  # Letters were turned off after the message was read.
+            self.halt(
                 Halted(
                     f"{sub} was to be a dead letter, but dead letters have been turned off since",
                     hint="Resume: the settings of that run apply to it.",
@@ -74,7 +70,7 @@ class LetterDelivery:
                 self._loop.call_soon_threadsafe(self._acknowledged, sub, summary, failure)
 
         self.pending += 1
-        self._sink.send(sub, error, acknowledged)
+        self.sink.send(sub, error, acknowledged)
         return True
 
     def _acknowledged(self, sub: SubMessage, summary: str, failure: DrainerError | None) -> None:
@@ -88,6 +84,6 @@ class LetterDelivery:
                 times = (self.left_out_oldest_ms, sub.message.timestamp)
                 self.left_out_oldest_ms = least_of(times)
         elif failure is not None:
-            self._halt(failure)
+            self.halt(failure)
             return
-        self._on_safe(sub, summary)
+        self.on_safe(sub, summary)

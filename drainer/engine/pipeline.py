@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from drainer.core.dispatch import Dispatcher
@@ -36,24 +36,22 @@ from drainer.policy.failures import FailurePolicy
 from drainer.text.mask import describe
 
 
+@dataclass(eq=False)
 class Pipeline:
     """The parts that move the sub-messages of one drain. They report ``Events`` to this object."""
 
+    context: DrainContext
+    ports: Ports
+    dispatcher: Dispatcher
+    ending: Ending
+    watchdog: Watchdog
+
     look_s = 0.05  # Trouble in the fetch thread or with the lock is noticed within this time.
 
-    def __init__(
-        self,
-        context: DrainContext,
-        ports: Ports,
-        dispatcher: Dispatcher,
-        ending: Ending,
-        watchdog: Watchdog,
-    ) -> None:
-        self._context, self._ports, self._ending = context, ports, ending
+    def __post_init__(self) -> None:
+        context, ports = self.context, self.ports
         self._handler = diverting(context.handler, context.plan.terms.failures.divert)
         self._runtime = context.runtime
-        self._watchdog = watchdog
-        self.dispatcher = dispatcher
         self._loop = asyncio.get_running_loop()
         self.settings = Settings(context.running, context.plan.terms.failures)
         self._processor = partial(self._runtime.processor, not self._handler.is_async)
@@ -66,31 +64,33 @@ class Pipeline:
         self._search: ConcurrencyLimit | None = None
         self._limiting: asyncio.Task[None] | None = None
         latencies = Latencies(self._runtime.monotonic)
-        self.checkpointer = Checkpointer(context, dispatcher, latencies.overall, ending.end)
-        self._source = ports.open_source(dispatcher, self._notified)
-        self._pump = self._pump_of(dispatcher)
-        self._failures = self._failures_of(dispatcher)
+        self.checkpointer = Checkpointer(
+            context, self.dispatcher, latencies.overall, self.ending.end
+        )
+        self._source = ports.open_source(self.dispatcher, self._notified)
+        self._pump = self._pump_of()
+        self._failures = self._failures_of()
         self._workers = self._workers_of(latencies)
         self._meter = self._meter_of(latencies)
-        ending.at_once.append(self.start_no_more)
+        self.ending.at_once.append(self.start_no_more)
 
-    def _pump_of(self, dispatcher: Dispatcher) -> Pump:
+    def _pump_of(self) -> Pump:
         return Pump(
             self._source.next_batch,
-            dispatcher,
+            self.dispatcher,
             self._handler.split,
-            is_split=self._ports.is_split,
+            is_split=self.ports.is_split,
             # The other half of the buffer is for messages that are fetched and not yet split.
-            capacity_bytes=self._context.running.buffer_bytes // 2,
+            capacity_bytes=self.context.running.buffer_bytes // 2,
             events=self,
             clock=self._runtime.monotonic,
         )
 
-    def _failures_of(self, dispatcher: Dispatcher) -> Failures:
-        failures, random = self._context.plan.terms.failures, self._runtime.random()
+    def _failures_of(self) -> Failures:
+        failures, random = self.context.plan.terms.failures, self._runtime.random()
         return Failures(
-            dispatcher,
-            FailurePolicy(failures, random, given_up_before(self._context)),
+            self.dispatcher,
+            FailurePolicy(failures, random, given_up_before(self.context)),
             self._open_letters(failures.letters_topic),
             self._handler.batching,
             self._handler.is_outage,
@@ -102,8 +102,8 @@ class Pipeline:
         handler = self._handler
         calls = Calls(
             handle=handler.handle_batch if handler.batching else handler.handle,
-            timeout_s=self._context.plan.terms.failures.timeout_s,
-            lease=self._context.lock,
+            timeout_s=self.context.plan.terms.failures.timeout_s,
+            lease=self.context.lock,
             record_latency=latencies.record,
             runtime=self._runtime,
         )
@@ -115,8 +115,8 @@ class Pipeline:
             self.dispatcher,
             latencies,
             concurrency=self._first_and_most()[0],
-            buffer_bytes=self._context.running.buffer_bytes,
-            plan_path=str(self._context.file.path),
+            buffer_bytes=self.context.running.buffer_bytes,
+            plan_path=str(self.context.file.path),
             clock=self._runtime.monotonic,
             processor=self._processor,
             folds=self._handler.folds,
@@ -126,15 +126,15 @@ class Pipeline:
 
     async def start(self) -> None:
         try:
-            self._failures.hear(self._ports.totals())
+            self._failures.hear(self.ports.totals())
             self.checkpointer.start()
             self.limit(self._meter.concurrency)
             self._workers.watch()
             self._source.start()
         except BaseException:
-            self._ending.forced.set()
+            self.ending.forced.set()
             await self.wind_down(None, 0.0)
-            await self._ending.within(self.checkpointer.stop())
+            await self.ending.within(self.checkpointer.stop())
             await self.close(None)
             raise
         self._end_if_over()  # A plan may have nothing left to do.
@@ -154,16 +154,16 @@ class Pipeline:
             self._pump.cut_off = True
             self.on_moved()
         elif trouble is not None:
-            self._ending.end(trouble)
-        self._failures.hear(self._ports.totals())
+            self.ending.end(trouble)
+        self._failures.hear(self.ports.totals())
         busy = max(0, self._meter.concurrency - self._workers.idle)
         # If a run ends before its workers begin, none of them is idle, but none is busy either.
-        over = self._ending.has_come and not self.running
+        over = self.ending.has_come and not self.running
         self._meter.sample(self.running, 0 if over else busy)
         self._decide_rejected()
         self._pump.poke()
-        if self._ports.quota is not None:
-            await self._obey(self._ports.quota)
+        if self.ports.quota is not None:
+            await self._obey(self.ports.quota)
 
     async def _obey(self, quota: Quota) -> None:
         """Apply the driver's newest grant."""
@@ -203,21 +203,21 @@ class Pipeline:
         self._pump.stop()
         self._failures.stop()
         self.start_no_more()
-        within, in_thread = self._ending.within, self._runtime.blocking_call
+        within, in_thread = self.ending.within, self._runtime.blocking_call
         stopped = in_thread(self._source.stop)
         if not (grace_s and await within(self._workers.drain(), grace_s)):
             await self._workers.abandon()
         if isinstance(cause, ThreadsOverdue) and self.dispatcher.complete:
             cause = None  # The threads came back after all.
         for letters in self._letters.values():
-            wait_s = 0.0 if self._ending.forced.is_set() else grace_s
+            wait_s = 0.0 if self.ending.forced.is_set() else grace_s
             await within(in_thread(letters.close, wait_s))
         await within(stopped)
         return cause
 
     async def close(self, cause: BaseException | None) -> BaseException | None:
         try:
-            await self._ending.within(self._handler.close(self._runtime.blocking_call))
+            await self.ending.within(self._handler.close(self._runtime.blocking_call))
         except Exception as error:
             return chain_errors(cause, not_closed(describe(error), error))
         return cause
@@ -228,7 +228,7 @@ class Pipeline:
     # --- events ---
 
     def halt(self, cause: BaseException) -> None:
-        self._ending.end(cause)
+        self.ending.end(cause)
 
     def on_moved(self) -> None:
         self._decide_rejected()
@@ -265,14 +265,14 @@ class Pipeline:
         if dispatcher.lanes.running > len(self._failures.late):
             return
         if dispatcher.complete:
-            self._ending.end(None)
+            self.ending.end(None)
         elif (
             dispatcher.leaves_something
             or dispatcher.deferred
             or self._failures.late
             or self._cut_off
         ) and not (dispatcher.lanes.ready or self._failures.waiting or self._pump.awaits):
-            self._ending.end(self._cut_off or left_over(dispatcher, len(self._failures.late)))
+            self.ending.end(self._cut_off or left_over(dispatcher, len(self._failures.late)))
 
     # --- how many calls at once ---
 
@@ -317,7 +317,7 @@ class Pipeline:
         if Concurrency.of(self.settings.running.concurrency).is_auto:
             _, most = self._first_and_most()
             self._search = self._runtime.search(self._meter.concurrency, most)
-            self._limiting = spawn(self._limit_by(self._search), "limiter", self._ending.end)
+            self._limiting = spawn(self._limit_by(self._search), "limiter", self.ending.end)
 
     async def _limit_by(self, search: ConcurrencyLimit) -> None:
         """Set the limit by what was done since the last look, several times a second.
@@ -347,9 +347,9 @@ class Pipeline:
     def _open_letters(self, topic: str | None) -> DeadLetters | None:
         if topic is None:
             return None
-        assert self._ports.open_letters is not None, "dead letters without a place for them"
+        assert self.ports.open_letters is not None, "dead letters without a place for them"
         if topic not in self._letters:
-            self._letters[topic] = self._ports.open_letters(topic)
+            self._letters[topic] = self.ports.open_letters(topic)
         return self._letters[topic]
 
     # --- how it stands ---
@@ -367,7 +367,7 @@ class Pipeline:
     @property
     def _running_shown(self) -> int:
         # While nothing new begins, people wait for the exact number to fall to zero.
-        exact = self._is_paused or self._ending.has_come
+        exact = self._is_paused or self.ending.has_come
         return self.running if exact else self._meter.in_flight
 
     def measure(self, plan: OffsetPlan) -> None:
@@ -376,7 +376,7 @@ class Pipeline:
     def status(self, plan: OffsetPlan) -> Status:
         status = self._meter.status(plan, self._running_shown)
         status = self.dispatcher.complete_status(status, plan, self.settings.failures)
-        status = self._ports.complete_status(status, False)
+        status = self.ports.complete_status(status, False)
         auto = None if self._search is None else auto_status(self._search)
         progress = status.progress
         if progress.eta_s is not None:
@@ -388,11 +388,11 @@ class Pipeline:
             limits=replace(status.limits, auto=auto),
             health=HealthStatus(
                 trouble=self._failures.trouble or self._source.trouble,
-                blocked_by=self._watchdog.blocked_by,
-                is_blocked=self._watchdog.is_blocked,
+                blocked_by=self.watchdog.blocked_by,
+                is_blocked=self.watchdog.is_blocked,
             ),
         )
 
     def sum_up(self, summary: Summary) -> Summary:
-        last = self._ports.complete_status(summary.last, True)
+        last = self.ports.complete_status(summary.last, True)
         return replace(summary, last=last, unread=self.dispatcher.unread())

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -28,6 +29,7 @@ SLICE_CHECK = 32
 WHOLE_SHARE = 32
 
 
+@dataclass(eq=False)
 class Pump:
     """Moves batches from the fetch thread's queue through ``split`` into the dispatcher.
 
@@ -37,39 +39,33 @@ class Pump:
     error that no setting covers, the pump stops for good and halts the drain, because going on
     would leave out the message that failed.
 
-    Args:
-        is_split: whether the messages were split where they were read.
-
     Attributes:
+        is_split: whether the messages were split where they were read.
         ready_lanes: the pump stops splitting once this many lanes are ready. It is zero until a
             limit on calls is set.
         cut_off: whether the queue will give no further batch after the current one.
     """
 
-    def __init__(
-        self,
-        next_batch: Callable[[], Fetched | None],
-        dispatcher: Dispatcher,
-        split: Callable[[Message], Iterable[SubMessage]] | None,
-        *,
-        is_split: bool,
-        capacity_bytes: int,
-        events: Events,
-        clock: Callable[[], float],
-    ) -> None:
-        self._clock = clock
-        self._next_batch = next_batch
-        self._dispatcher = dispatcher
-        self._split = split
-        self._capacity_bytes = max(1, capacity_bytes)  # With 0, nothing would ever be let in.
+    next_batch: Callable[[], Fetched | None]
+    dispatcher: Dispatcher
+    split: Callable[[Message], Iterable[SubMessage]] | None
+    _: KW_ONLY
+    is_split: bool
+    capacity_bytes: int
+    events: Events
+    clock: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        dispatcher = self.dispatcher
+        self._capacity_bytes = max(1, self.capacity_bytes)  # With 0, nothing would ever be let in.
         self.ready_lanes = 0
         self._lanes = dispatcher.lanes
-        self._events = events
         self._batch: Fetched | None = None
         self._messages: Iterator[Message] = iter(())
         self._deliver_some = self._deliver_split
-        if split is None or is_split:
-            deliver = dispatcher.deliver_whole if split is None else dispatcher.deliver_parts
+        if self.split is None or self.is_split:
+            whole = self.split is None
+            deliver = dispatcher.deliver_whole if whole else dispatcher.deliver_parts
             self._deliver_some = partial(self._deliver_at_once, deliver)
         # Expressions take microseconds for each sub-message, so the clock is looked at more often.
         self._slice_check = 1 if dispatcher.evaluates else SLICE_CHECK
@@ -90,7 +86,7 @@ class Pump:
         """Whether the pump waits for another batch and has room for it."""
         if self.cut_off and self._batch is None:
             return False
-        return self._has_room() and not self._dispatcher.delivered
+        return self._has_room() and not self.dispatcher.delivered
 
     def stop(self) -> None:
         self._stopped = True
@@ -99,17 +95,17 @@ class Pump:
         self._scheduled = False
         try:
             if self._deliver_for_a_slice():
-                self._events.on_moved()
+                self.events.on_moved()
         except BaseException as error:
             self.stop()
-            self._events.halt(error)
+            self.events.halt(error)
 
     def _deliver_for_a_slice(self) -> bool:
-        slice_end = self._clock() + SLICE_S
+        slice_end = self.clock() + SLICE_S
         moved = False
         while not self._stopped and self._has_room():
             if self._batch is None:
-                self._batch = self._next_batch()
+                self._batch = self.next_batch()
                 if self._batch is None:
                     break
                 self._messages = iter(self._batch.messages)
@@ -117,9 +113,9 @@ class Pump:
             if not self._deliver_some():
                 # The positions count only once the messages before them are delivered.
                 for partition, position in self._batch.reached.items():
-                    self._dispatcher.skip_to(partition, position)
+                    self.dispatcher.skip_to(partition, position)
                 self._batch = None
-            if self._clock() > slice_end:
+            if self.clock() > slice_end:
                 self.poke()
                 break
         return moved
@@ -128,25 +124,25 @@ class Pump:
         return (
             self._lanes.ready < self.ready_lanes
             and self._lanes.parked < PARKED_MOST
-            and self._dispatcher.left_pending < LEFT_PENDING_MOST
-            and self._dispatcher.pending_bytes < self._capacity_bytes
+            and self.dispatcher.left_pending < LEFT_PENDING_MOST
+            and self.dispatcher.pending_bytes < self._capacity_bytes
         )
 
     def _deliver_at_once(self, deliver: Callable[[Sequence[Any]], None]) -> bool:
         messages = list(islice(self._messages, self._at_once))
         if not messages:
             return False
-        before = self._dispatcher.pending_bytes
+        before = self.dispatcher.pending_bytes
         deliver(messages)
-        each = (self._dispatcher.pending_bytes - before) // len(messages)
+        each = (self.dispatcher.pending_bytes - before) // len(messages)
         more = len(messages) == self._at_once
         room = self._capacity_bytes // WHOLE_SHARE // max(1, each)
         self._at_once = min(self._slice_check, max(1, room))
         return more
 
     def _deliver_split(self) -> bool:
-        assert self._split is not None
-        split, dispatcher = self._split, self._dispatcher
+        assert self.split is not None
+        split, dispatcher = self.split, self.dispatcher
         room = self._capacity_bytes - dispatcher.pending_bytes
         left = self._slice_check
         for message in self._messages:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from math import inf
 from typing import Any
@@ -21,25 +21,24 @@ from drainer.model.status import Paused
 from drainer.text.mask import describe
 
 
+@dataclass(eq=False)
 class Steering:
     """Carries out the requests to one run of a drain.
 
-    Args:
+    Attributes:
         apply_pause: pauses the drain, or lets it continue, by what ``Control.paused`` is now.
         shut_down: ends the drain on request. With ``now``, it ends at once.
     """
 
-    def __init__(
-        self,
-        context: DrainContext,
-        work: Work,
-        checkpointer: Checkpointer,
-        ending: Ending,
-        apply_pause: Callable[[], None],
-        shut_down: Callable[..., None],
-    ) -> None:
-        self._context, self._work, self._checkpointer = context, work, checkpointer
-        self._ending, self._apply_pause, self._shut_down = ending, apply_pause, shut_down
+    context: DrainContext
+    work: Work
+    checkpointer: Checkpointer
+    ending: Ending
+    apply_pause: Callable[[], None]
+    shut_down: Callable[..., None]
+
+    def __post_init__(self) -> None:
+        context = self.context
         self._runtime = context.runtime
         self._control = context.control
         self._settings = Settings(context.running, context.plan.terms.failures)
@@ -50,18 +49,18 @@ class Steering:
         Requests for other settings are served apart, because they may wait for the brokers.
         """
         while True:
-            is_paused = self._control.paused is not None and not self._ending.has_come
+            is_paused = self._control.paused is not None and not self.ending.has_come
             if is_paused and self._runtime.monotonic() >= self._control.unpause_at_s:
                 details = ("the time of its pause is over",)
                 self._unpause(self._event(EventKind.UNPAUSED, details=details))
             for requested in self._control.taken(changes=changes):
                 await _answer(requested, self._do(requested))
-            await asyncio.sleep(self._work.look_s)
+            await asyncio.sleep(self.work.look_s)
 
     def ended(self, cause: BaseException | None) -> Event:
         """Return the event for the end of the drain."""
         by, reason = self._control.stopper or (self._runtime.user(), None)
-        how = self._context.this_pass.done if cause is None else ended_by(cause)
+        how = self.context.this_pass.done if cause is None else ended_by(cause)
         return Event(self._runtime.now(), EventKind.ENDED, by, reason, (how,))
 
     async def _do(self, requested: Requested) -> tuple[str, ...]:
@@ -70,9 +69,9 @@ class Steering:
         match request:
             case Stop(now=now):
                 control.stopper = requested.by, request.reason
-                self._shut_down(Signalled(f"stopped by {requested.by}"), now=now)
+                self.shut_down(Signalled(f"stopped by {requested.by}"), now=now)
                 return (f"stopping: {self._in_flight}",)
-            case _ if self._ending.has_come:
+            case _ if self.ending.has_come:
                 raise self._refusal()
             case Pause(for_s=for_s):
                 self._pause(requested, for_s)
@@ -87,7 +86,7 @@ class Steering:
 
     def _refusal(self) -> Refused:
         """Return the error for a request to a run that is ending."""
-        return over() if self._context.this_pass.is_last else between_passes()
+        return over() if self.context.this_pass.is_last else between_passes()
 
     def _pause(self, requested: Requested, for_s: float | None) -> None:
         until = None
@@ -100,12 +99,12 @@ class Steering:
             details = (f"for {round_duration(for_s)}",)
         event = self._event(EventKind.PAUSED, requested, details)
         self._control.paused = Paused(event, until)
-        self._apply_pause()  # No call may begin once the request is answered.
+        self.apply_pause()  # No call may begin once the request is answered.
         self._note(event)
 
     def _unpause(self, event: Event) -> None:
         self._control.paused = None
-        self._apply_pause()
+        self.apply_pause()
         self._note(event)
 
     async def _change(self, requested: Requested, values: Mapping[str, Any]) -> tuple[str, ...]:
@@ -119,16 +118,16 @@ class Steering:
             hint = "Give one that is to come, such as deadline=08:00 or deadline=6h."
             raise UsageError(f"the deadline {by.astimezone():%d %b %H:%M} has passed", hint=hint)
         if wanted.needs_brokers(before):
-            failures = await self._runtime.blocking_call(self._context.resolve, wanted.failures)
+            failures = await self._runtime.blocking_call(self.context.resolve, wanted.failures)
             wanted = Settings(wanted.running, failures)
         details = before.changes_to(wanted)
         if not details:
             return ("nothing changed",)
-        if self._ending.has_come:  # The drain began to end while the brokers were asked.
+        if self.ending.has_come:  # The drain began to end while the brokers were asked.
             raise self._refusal()
-        await self._work.change(wanted)
+        await self.work.change(wanted)
         self._settings, self._control.running = wanted, wanted.running
-        self._checkpointer.change(wanted.failures, self._context.resuming())
+        self.checkpointer.change(wanted.failures, self.context.resuming())
         self._note(self._event(EventKind.CHANGED, requested, details))
         return details
 
@@ -143,11 +142,11 @@ class Steering:
     def _note(self, event: Event) -> None:
         self._control.events.append(event)
         self._control.events_total += 1
-        self._checkpointer.note_event(event)
+        self.checkpointer.note_event(event)
 
     @property
     def _in_flight(self) -> str:
-        return f"{counted(self._work.running, 'call')} in flight"
+        return f"{counted(self.work.running, 'call')} in flight"
 
 
 async def _answer(requested: Requested, doing: Coroutine[Any, Any, tuple[str, ...]]) -> None:

@@ -21,6 +21,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from typing import Any
 
@@ -78,10 +79,11 @@ def lock_group(group: str, *, commits: bool = True) -> str:
     return f"{LOCK if commits else LOCK_OF_REPEATS}{group}"
 
 
+@dataclass(eq=False)
 class GroupLock:
     """The right to drain for a group. It is acquired once, and heartbeats keep it.
 
-    Args:
+    Attributes:
         topic: the drained topic. The lock subscribes to it, as members must, but reads nothing.
         drain_id: the id of this drain, by which errors of other drains name it. No other running
             process has this id, because this process has locked the plan. So a lock that an earlier
@@ -92,18 +94,17 @@ class GroupLock:
         commits: whether the drain commits for the group.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        group: str,
-        topic: str,
-        drain_id: str,
-        *,
-        report: Callable[[str], None] = lambda text: None,
-        session_s: float = 0.0,
-        commits: bool = True,
-    ) -> None:
-        self.client_id = f"drainer-{drain_id}@{socket.gethostname()}"
+    cluster: Cluster
+    group: str
+    topic: str
+    drain_id: str
+    _: KW_ONLY
+    report: Callable[[str], None] = lambda text: None
+    session_s: float = 0.0
+    commits: bool = True
+
+    def __post_init__(self) -> None:
+        self.client_id = f"drainer-{self.drain_id}@{socket.gethostname()}"
         self.instance_id = f"drainer-{uuid.uuid5(uuid.NAMESPACE_URL, self.client_id)}"
         # The reason why the lock is lost; None while it is not.
         self.lost: LockLost | None = None
@@ -115,12 +116,9 @@ class GroupLock:
         # When the coordinator has last answered, by ``boottime_s``; it counts only for a member.
         self._heard_s = NEVER_S
         self._lingers = False
-        self._cluster = cluster
-        self._group, self._topic = group, topic
-        self._lock_group = lock_group(group, commits=commits)
-        self._report = report
-        wanted_ms = int(cluster.settings.properties.get(MAX_SESSION_MS, SESSION_TIMEOUT_MS))
-        self._session_s = max(wanted_ms / 1000, session_s)
+        self._lock_group = lock_group(self.group, commits=self.commits)
+        wanted_ms = int(self.cluster.settings.properties.get(MAX_SESSION_MS, SESSION_TIMEOUT_MS))
+        self._session_s = max(wanted_ms / 1000, self.session_s)
         self._margin_s = min(MARGIN_MOST_S, MARGIN_SHARE * self._session_s)
         self._lease_s = self._session_s - self._margin_s
         self._log = ClientLog()
@@ -173,8 +171,8 @@ class GroupLock:
         numbers: set[int | None] = set()
         while others := [m for m in self._members() if m.client_id != self.client_id]:
             if not numbers:
-                self._report(
-                    f"{_named(others)} holds the lock on group {self._group}: waiting to see"
+                self.report(
+                    f"{_named(others)} holds the lock on group {self.group}: waiting to see"
                     " whether it is alive"
                 )
             numbers.add(self._last_number())
@@ -184,7 +182,7 @@ class GroupLock:
 
     def _last_number(self, timeout_s: float | None = None) -> int | None:
         """Return the last number that a holder of the lock has committed."""
-        return self._cluster.committed(self._lock_group, self._topic, (0,), timeout_s)[0]
+        return self.cluster.committed(self._lock_group, self.topic, (0,), timeout_s)[0]
 
     def _ensure_alone(self) -> None:
         # If several drains joined at the same moment, the first one by name waits until the others
@@ -209,11 +207,11 @@ class GroupLock:
         raise Refused(str(self.lost), hint=self.lost.hint)
 
     def _members(self, timeout_s: float | None = None) -> Sequence[Member]:
-        return self._cluster.group(self._lock_group, timeout_s).members
+        return self.cluster.group(self._lock_group, timeout_s).members
 
     def _taken_by(self, others: Sequence[Member]) -> LockHeld:
         return LockHeld(
-            f"{_named(others)} holds the lock on group {self._group} and is running",
+            f"{_named(others)} holds the lock on group {self.group} and is running",
             hint="Wait for it to end, or stop it with Ctrl-C and resume its plan.",
         )
 
@@ -224,7 +222,7 @@ class GroupLock:
         if not self._joined.wait(ACQUIRE_TIMEOUT_S):
             waited_s, complaints = time.monotonic() - started_s, self._log.since(started_s)
             what = f"join group {self._lock_group}"
-            servers = self._cluster.settings.bootstrap_servers
+            servers = self.cluster.settings.bootstrap_servers
             raise unreachable(servers, waited_s, complaints, what)
 
     @property
@@ -233,7 +231,7 @@ class GroupLock:
         heard_s = self._heard_s
         if self._over or heard_s < 0 or boottime_s() - heard_s <= SILENT_S:
             return None
-        return f"broker {self._cluster.settings.bootstrap_servers}", heard_s
+        return f"broker {self.cluster.settings.bootstrap_servers}", heard_s
 
     @property
     def _over(self) -> bool:
@@ -262,10 +260,10 @@ class GroupLock:
                     time.sleep(RETRY_S)
         except Exception as error:  # The thread ends, so nothing keeps the lock any more.
             reason = foreign(repr(error))
-            self._lose(f"the lock on group {self._group} failed: {reason}")
+            self._lose(f"the lock on group {self.group} failed: {reason}")
 
     def _make_client(self) -> _Client:
-        settings = self._cluster.settings
+        settings = self.cluster.settings
         conf = settings.conf(
             self._log,
             group_id=self._lock_group,
@@ -276,7 +274,7 @@ class GroupLock:
             max_poll_interval_ms=POLL_INTERVAL_MS,
             enable_auto_commit=False,
         )
-        return _Client(settings, conf, self._topic)
+        return _Client(settings, conf, self.topic)
 
     def _keep(self, client: _Client, started_s: float) -> None:
         """Poll a client until it has to be replaced, or the lock is released or lost."""
@@ -308,7 +306,7 @@ class GroupLock:
                 return
             if now_s - max(started_s, self.confirmed_s) > self._session_s + REGAIN_TIMEOUT_S:
                 self._lose(
-                    f"the lock on group {self._group} was not confirmed for"
+                    f"the lock on group {self.group} was not confirmed for"
                     f" {REGAIN_TIMEOUT_S:.0f} s",
                     "Resume with the plan. Another drain may have taken the lock.",
                 )
@@ -341,7 +339,7 @@ class GroupLock:
         if others or not (is_ours or self.confirmed_s < 0):
             who = _named(others) if others else "another drain, which is gone by now,"
             self._lose(
-                f"{who} took the lock on group {self._group}, while this process was suspended or"
+                f"{who} took the lock on group {self.group}, while this process was suspended or"
                 " disconnected",
                 "Let that drain finish. Both may have handled some sub-messages.",
             )
@@ -352,17 +350,17 @@ class GroupLock:
         """Give the lock up if a new client would get the same error, too."""
         if error.code() in FORBIDDEN:
             of_topic = error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
-            resource = f"topic {self._topic}" if of_topic else f"group {self._lock_group}"
-            missing = may_not(f"hold the lock on group {self._group}", "READ", resource)
+            resource = f"topic {self.topic}" if of_topic else f"group {self._lock_group}"
+            missing = may_not(f"hold the lock on group {self.group}", "READ", resource)
             self._lose(str(missing), missing.hint)
         elif error.code() == KafkaError.INVALID_SESSION_TIMEOUT:
             self._lose(
-                f"the lock on group {self._group} failed: {error.str()}",
+                f"the lock on group {self.group} failed: {error.str()}",
                 "Set session.timeout.ms to at least the broker's group.min.session.timeout.ms.",
             )
         elif error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
             self._lose(
-                f"no drain can lock group {self._group}: {self._lock_group} is of another kind",
+                f"no drain can lock group {self.group}: {self._lock_group} is of another kind",
                 "Stop its members and delete that group: its name is drainer's.",
             )
 

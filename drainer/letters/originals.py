@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from time import monotonic
 
@@ -39,31 +39,28 @@ _Place = tuple[int, int]  # A partition and an offset.
 _Read = tuple[Message, Letter]  # A record of the dead-letter topic, and its letter.
 
 
+@dataclass(eq=False)
 class Originals:
-    """Reads letters, and completes those without payload with the record that they name."""
+    """Reads letters, and completes those without payload with the record that they name.
 
-    def __init__(
-        self,
-        settings: ClientSettings,
-        headers: Mapping[str, str],
-        after: Prepare | None = None,
-        why_not: Callable[[Letter, str], str | None] = lambda *_: None,
-    ) -> None:
-        """Make a reader of letters.
+    Attributes:
+        settings: the settings of the clients that read originals.
+        headers: the names of headers that the user gave.
+        after: prepares the messages of letters before they are decoded.
+        why_not: returns why a letter of a dead-letter topic is left alone, or None. The original of
+            a letter that is left alone is not read.
+    """
 
-        Args:
-            settings: the settings of the clients that read originals.
-            headers: the names of headers that the user gave.
-            after: prepares the messages of letters before they are decoded.
-            why_not: returns why a letter of a dead-letter topic is left alone, or None. The
-                original of a letter that is left alone is not read.
-        """
+    settings: ClientSettings
+    headers: Mapping[str, str]
+    after: Prepare | None = None
+    why_not: Callable[[Letter, str], str | None] = lambda *_: None
+
+    def __post_init__(self) -> None:
         # The consumer that gave the record up may have had any isolation level.
-        properties = {**settings.properties, ISOLATION: "read_uncommitted"}
-        self._settings = replace(settings, properties=properties)
-        self._read = reader(headers)
-        self._after = after
-        self._why_not = why_not
+        properties = {**self.settings.properties, ISOLATION: "read_uncommitted"}
+        self._settings = replace(self.settings, properties=properties)
+        self._read = reader(self.headers)
         # The number of letters that are read together. It adapts to the size of their originals.
         self._at_once = LETTERS_MOST
 
@@ -93,8 +90,8 @@ class Originals:
             message.decoded = letter
             if message.value is None:
                 message.size += len(letter.payload or b"")
-        if self._after is not None:
-            self._after([letter.message() for _, letter in found], wait)
+        if self.after is not None:
+            self.after([letter.message() for _, letter in found], wait)
         return count
 
     def letter(self, message: Message) -> Letter:
@@ -112,7 +109,7 @@ class Originals:
             return next(self._complete({letter.topic: [(message, letter)]}))[1]
 
     def _is_wanted(self, letter: Letter, message: Message) -> bool:
-        return letter.lacks_message and self._why_not(letter, message.topic) is None
+        return letter.lacks_message and self.why_not(letter, message.topic) is None
 
     def _letters_of(self, messages: Sequence[Message]) -> tuple[list[_Read], int, int]:
         """Read the letters of messages and their originals, as far as time and memory allow.
@@ -126,7 +123,7 @@ class Originals:
         for message in messages:
             if isinstance(message.decoded, Letter):
                 continue
-            if message.value is not None and self._after is None:
+            if message.value is not None and self.after is None:
                 continue
             with suppress(NotADeadLetter):
                 letter = self._read(message)

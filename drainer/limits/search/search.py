@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
 from math import exp, inf, log
 
 import numpy as np
@@ -48,6 +49,7 @@ _NONE, _BEYOND = 0.02, 0.05
 Shares = NDArray[np.float64]
 
 
+@dataclass(eq=False)
 class BoundarySearch:
     """Finds the highest level of traffic in [0, most] that does not overload the brokers.
 
@@ -68,22 +70,19 @@ class BoundarySearch:
     brokers.
     """
 
-    def __init__(
-        self,
-        most: int,
-        precision: float,
-        trials_most: int = TRIALS_MOST,
-        known: Iterable[tuple[int, Verdict]] = (),
-        *,
-        widens: bool = False,
-    ) -> None:
-        self.precision = precision
-        self.most = most
-        self.trials_most = self._more = trials_most
-        self._widest = WIDEST * most if widens else most
+    most: int
+    precision: float
+    trials_most: int = TRIALS_MOST
+    known: Iterable[tuple[int, Verdict]] = ()
+    _: KW_ONLY
+    widens: bool = False
+
+    def __post_init__(self) -> None:
+        self._more = self.trials_most
+        self._widest = WIDEST * self.most if self.widens else self.most
         self._trials: list[tuple[int, Verdict]] = []
-        self._posterior = _Posterior(most, precision)
-        for level, verdict in known:
+        self._posterior = _Posterior(self.most, self.precision)
+        for level, verdict in self.known:
             self.take(level, verdict)
 
     def next(self) -> int | None:

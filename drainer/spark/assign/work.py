@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
 
@@ -43,40 +43,32 @@ SHARDS_LEAST, SHARDS_MOST = 16, 1024
 TASK_BUFFER_LEAST = 16 * 1024 * 1024
 
 
+@dataclass(eq=False)
 class WaveRunner:
     """Runs the jobs of a drain, and adds what they did to the account of ``monitor``.
 
-    Args:
+    Attributes:
         checkpointer: writes down which messages ``split`` rejected before tasks handle them.
         settings: the settings of tasks that are yet to begin.
         end: called when nothing is left to do, or with the error that ends the drain.
-
-    Attributes:
         left_alone: the number of letters that a redrive leaves alone, by the reason.
     """
 
-    def __init__(
-        self,
-        reader: Reader,
-        state: State,
-        monitor: TaskMonitor,
-        checkpointer: Checkpointer,
-        quota: QuotaAllocator,
-        settings: Settings,
-        end: Callable[[BaseException | None], None],
-    ) -> None:
-        self.settings = settings
+    reader: Reader
+    state: State
+    monitor: TaskMonitor
+    checkpointer: Checkpointer
+    quota: QuotaAllocator
+    settings: Settings
+    end: Callable[[BaseException | None], None]
+
+    def __post_init__(self) -> None:
+        reader = self.reader
         self.left_alone: Counter[str] = Counter()
         self._left_alone_subs = 0  # The number of pending sub-messages of these letters.
-        self._reader = reader
         self._plan, self._jobs = reader.plan, reader.jobs
         self._handler, self._slots = reader.settings.handler, reader.settings.slots
-        self._state = state
-        self._monitor = monitor
-        self._aggregation = monitor.aggregation
-        self._checkpointer = checkpointer
-        self._quota = quota
-        self._end_drain = end
+        self._aggregation = self.monitor.aggregation
         self._reading_reports = asyncio.Lock()
         self._done_before = self._aggregation.counts()[1].done
         self._schedule = Schedule()
@@ -118,23 +110,23 @@ class WaveRunner:
         while True:
             await self._step()
             works = self.under_way or self._schedule.waves
-            if works and (self._reader.stopped or not self._reader.ready):
+            if works and (self.reader.stopped or not self.reader.ready):
                 continue
-            prepared = await self._reader.next_wave()
+            prepared = await self.reader.next_wave()
             if prepared is None:
                 return
             await self._add_wave(prepared)
 
     async def _step(self) -> None:
         """Dispatch what is ready, begin to read the next wave, and wait a moment."""
-        if self._reader.stopped:
+        if self.reader.stopped:
             await asyncio.gather(*self._dispatch_runs)
             await asyncio.Event().wait()  # The driver cancels this once all tasks are at rest.
         self._dispatch()
         if self._schedule.wants_to_read:
             newest = max(self.under_way, default=None)
             begun = None if newest is None else partial(self._has_begun, newest)
-            self._reader.begin(behind=begun)
+            self.reader.begin(behind=begun)
         if self._dispatch_runs:
             ended, self._dispatch_runs = await asyncio.wait(
                 self._dispatch_runs, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED
@@ -146,8 +138,8 @@ class WaveRunner:
         await self._release_done()
 
     def _end(self, cause: BaseException | None) -> None:
-        self._reader.stop()
-        self._end_drain(cause)
+        self.reader.stop()
+        self.end(cause)
 
     # --- waves ---
 
@@ -160,11 +152,11 @@ class WaveRunner:
         subs = {str(shard): each for shard, each in prepared.subs.items()}
         self._aggregation.begin(number, prepared.ranges, prepared.delivered, subs, prepared.units)
         if any(prepared.units.values()):
-            await self._checkpointer.wait_until_written()
+            await self.checkpointer.wait_until_written()
         for each in prepared.manifests:
             self.left_alone.update(each.left_alone)
             self._left_alone_subs += each.left_alone_subs
-        self._monitor.note_wave(number + self._reader.waves.about, prepared.manifests)
+        self.monitor.note_wave(number + self.reader.waves.about, prepared.manifests)
         counts = {shard: sum(each.values()) for shard, each in prepared.subs.items()}
         self._schedule.add(number, counts)
         chunk_bytes = sum(each.chunk_bytes for each in prepared.manifests)
@@ -194,7 +186,7 @@ class WaveRunner:
         if len(self.under_way) >= DISPATCHES_MOST:
             return
         busy, now_s = self.busy, monotonic()
-        free = min(self._slots.room(busy), self._quota.room)
+        free = min(self._slots.room(busy), self.quota.room)
         self._free_since_s = (self._free_since_s or now_s) if free > 0 else None
         urgent = self._free_since_s is not None and now_s - self._free_since_s > FREE_S
         tasks = self._schedule.dispatch(free, busy, urgent=urgent, least=self._least)
@@ -209,7 +201,7 @@ class WaveRunner:
         dispatch = self._aggregation.dispatch(
             [(part.wave, str(part.shard)) for part in parts] for parts in tasks
         )
-        self._monitor.note_dispatch()
+        self.monitor.note_dispatch()
         for number in waves.keys() - self._stopping.keys():
             # A lane that is parked by now was parked by an earlier wave, and stays parked.
             self._stopping[number] = set(map(all_of, waves[number].stops)) - self.parked
@@ -253,7 +245,7 @@ class WaveRunner:
         """Run the job of a dispatch to its end, and add its outcome to the account."""
         try:
             slots = self._slots.count - self.busy + len(dispatch.tasks)
-            await self._quota.lend_to({task.name: task.subs for task in dispatch.tasks}, slots)
+            await self.quota.lend_to({task.name: task.subs for task in dispatch.tasks}, slots)
             outcomes = await blocking_call(self._jobs.handle, rows, runner, dispatch.name)
         except BaseException as error:
             del self.under_way[dispatch.number]
@@ -284,7 +276,7 @@ class WaveRunner:
             del self.under_way[dispatch.number]
         # After an error, this is not reached: the tasks may still be at work.
         for task in dispatch.tasks:
-            self._quota.end(task.name)
+            self.quota.end(task.name)
             for shard in task.shards_left:  # What the task left stays parked.
                 self._schedule.done(shard)
 
@@ -300,12 +292,12 @@ class WaveRunner:
         """
         left = {n: task for n, task in enumerate(dispatch.tasks) if task.unfinished}
         shares = [(self._handler.epoch, dispatch.number, n) for n in left]
-        found = await blocking_call(self._state.reports_of, shares)
+        found = await blocking_call(self.state.reports_of, shares)
         for task, report in zip(left.values(), found, strict=True):
             self._aggregation.add_whole_record(task, report.record)
         if whole:
             self._aggregation.ensure_conserved(dispatch)
-        self._monitor.note_end(dispatch)
+        self.monitor.note_end(dispatch)
         self._aggregation.end_dispatch(dispatch)
 
     def _plan_of_tasks(self) -> OffsetPlan:
@@ -329,7 +321,7 @@ class WaveRunner:
         async with self._reading_reports:
             dispatches = self._aggregation.dispatches
             tasks = {each.number: len(each.tasks) for each in dispatches.values()}
-            news = await blocking_call(self._state.news, self._handler.epoch, tasks)
+            news = await blocking_call(self.state.news, self._handler.epoch, tasks)
             for attempt, head in news:
                 dispatch = dispatches.get(attempt.dispatch)
                 if dispatch is None:
@@ -339,21 +331,21 @@ class WaveRunner:
                 for claim in self._aggregation.add_progress(task, head):
                     if is_under_way:
                         self._schedule.done(Shard.parse(claim))
-                self._monitor.note_report(task, attempt, head.status)
+                self.monitor.note_report(task, attempt, head.status)
                 if is_under_way and head.status is not None:
                     if head.status.borrowed is None:  # This attempt is over.
-                        self._quota.end(task.name)
+                        self.quota.end(task.name)
                     else:
-                        self._quota.reported(task.name, head.status.borrowed)
+                        self.quota.reported(task.name, head.status.borrowed)
 
     def totals(self) -> Totals:
         """Return the totals of all tasks in this run."""
         subs, skipped = self._aggregation.counts()[1], self._aggregation.unhandled().without_call
         return Totals(
             subs.done - self._done_before,
-            self._monitor.given_up,
+            self.monitor.given_up,
             subs.finished - skipped,
-            self._monitor.began_s,
+            self.monitor.began_s,
         )
 
     async def _meant(self, error: DrainerError) -> DrainerError:
@@ -363,9 +355,9 @@ class WaveRunner:
         removed the state.
         """
         with suppress(DrainerError):
-            if isinstance(error, LockLost) and await blocking_call(self._state.epoch) is None:
+            if isinstance(error, LockLost) and await blocking_call(self.state.epoch) is None:
                 return StateLost(
-                    f"something else removed the state at {self._state.uri}",
+                    f"something else removed the state at {self.state.uri}",
                     hint="Find out what did, then resume: all below the plan's watermarks is done.",
                 )
         return error
@@ -375,7 +367,7 @@ class WaveRunner:
     def check_limit(self) -> None:
         """End the drain if all tasks together have given up too much."""
         most = self.settings.failures.max_failures
-        given_up = self._monitor.given_up
+        given_up = self.monitor.given_up
         if given_up and most.passed(given_up, self._aggregation.counts()[1].finished):
             self._end(
                 Halted(
@@ -399,9 +391,9 @@ class WaveRunner:
         if parked := len(self.parked):
             behind_letters = bool(self._aggregation.parked)
             return lanes_parked(parked, read=True, behind_letters=behind_letters)
-        if self._reader.stops:
+        if self.reader.stops:
             return Halted(
-                f"split rejected a message of partition {min(self._reader.stops)}, and drainer read"
+                f"split rejected a message of partition {min(self.reader.stops)}, and drainer read"
                 " no further there",
                 hint="Resume.",
             )
@@ -430,7 +422,7 @@ class WaveRunner:
         while self.under_way or self._broken:
             with suppress(DrainerError):
                 if not self.under_way and await blocking_call(
-                    self._state.attempts_are_over, self._handler.epoch + 1
+                    self.state.attempts_are_over, self._handler.epoch + 1
                 ):
                     return
             await asyncio.sleep(LOOK_S)

@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -158,12 +158,13 @@ class TaskRunner:
         return OffsetPlan(self.plan.terms, account)
 
 
+@dataclass(eq=False)
 class Borrower:
     """The quota of a task: the calls that the driver lends it, and its share of the rate.
 
     Until the driver lends it something, the task starts no calls.
 
-    Args:
+    Attributes:
         name: the name under which the driver lends calls to the task.
         base: the failure settings, unless the driver's message has others.
         control: returns the newest message of the driver.
@@ -172,20 +173,14 @@ class Borrower:
             other limits.
     """
 
-    def __init__(
-        self,
-        name: str,
-        base: FailureSettings,
-        *,
-        control: Callable[[], DriverControl],
-        report: Callable[[], None],
-        use_share: Callable[[float], None],
-    ) -> None:
-        self._name = name
-        self._base = base
-        self._control = control
-        self._report = report
-        self._use_share = use_share
+    name: str
+    base: FailureSettings
+    _: KW_ONLY
+    control: Callable[[], DriverControl]
+    report: Callable[[], None]
+    use_share: Callable[[float], None]
+
+    def __post_init__(self) -> None:
         self._share = 0.0
         self._calls = self._seen = 0
         self._reported = 0  # The number of the newest grants that the task has obeyed.
@@ -193,17 +188,17 @@ class Borrower:
 
     def take(self) -> tuple[int, FailureSettings]:
         """Return the calls and the settings that the driver's newest message grants."""
-        control = self._control()
-        self._base = control.failures or self._base
+        control = self.control()
+        self.base = control.failures or self.base
         if control.lent.number != self._seen:
             self._seen = control.lent.number
-            self._calls = control.lent.calls.get(self._name, 0)
+            self._calls = control.lent.calls.get(self.name, 0)
             self._share = self._calls / max(1, control.lent.total)
-            self._use_share(self._share)
-        rate = self._base.rate
+            self.use_share(self._share)
+        rate = self.base.rate
         if rate is not None and self._share:  # Without a share no call begins, whatever the rate.
             rate *= self._share
-        return self._calls, replace(self._base, rate=rate)
+        return self._calls, replace(self.base, rate=rate)
 
     def obeyed(self, in_flight: int, ready: int, work_done: tuple[int, int, int]) -> None:
         """Note how the task uses the calls. Report if it obeys the newest grants for the first
@@ -211,7 +206,7 @@ class Borrower:
         self.borrowed = Borrowed(self._seen, in_flight, ready, *work_done)
         if self._reported != self._seen and in_flight <= self._calls:
             self._reported = self._seen
-            self._report()
+            self.report()
 
 
 class TaskView:

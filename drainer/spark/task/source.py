@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from drainer.errors import DrainerError, Interrupted
@@ -40,6 +41,7 @@ class TaskInput(NamedTuple):
         return sum(subs), sum(checksums) & CHECKSUM_MASK
 
 
+@dataclass(eq=False)
 class ChunkSource:
     """Chunks as a source of messages. A thread takes them from Spark as Spark delivers them.
 
@@ -48,27 +50,21 @@ class ChunkSource:
     each slice come before the chunks, so that a difference shows before the first call.
     """
 
-    trouble: str | None = None
+    rows: Iterable[Row]
+    plan: OffsetPlan
+    given: Mapping[int, TaskInput]
+    notify: Callable[[], None]
 
-    def __init__(
-        self,
-        rows: Iterable[Row],
-        plan: OffsetPlan,
-        given: Mapping[int, TaskInput],
-        notify: Callable[[], None],
-    ) -> None:
-        self._rows = rows
-        self._notify = notify
-        self._given = given
+    def __post_init__(self) -> None:
+        self.trouble: str | None = None
+        terms, given = self.plan.terms, self.given
         # The number and the checksum of the sub-messages that were read, by stream.
         self._read = dict.fromkeys(given, (0, 0))
         self._origins: dict[int, Origin] = {}
         self._streams: dict[tuple[int, int], Stream] = {}  # By partition and number of the shard.
         self._together: dict[int, list[int]] = {}  # The streams of each partition.
         for stream in map(Stream, given):
-            self._origins[stream] = Origin(
-                plan.terms.topic, plan.terms.topic_id, stream.partition, stream
-            )
+            self._origins[stream] = Origin(terms.topic, terms.topic_id, stream.partition, stream)
             self._streams[stream.partition, stream.shard.number] = stream
             self._together.setdefault(stream.partition, []).append(stream)
         self._ends = {stream: each.end for stream, each in given.items()}
@@ -111,16 +107,16 @@ class ChunkSource:
             why = f"Spark gave no more rows: {type(error).__name__}: {error}"
             stopped = Interrupted(why, hint="Resume with the plan.", cause=error)
             self.failure = error if isinstance(error, DrainerError) else stopped
-            self._notify()
+            self.notify()
 
     def _checked(self) -> Iterator[tuple[Stream, Row]]:
         """Yield the chunks with their streams.
 
         Raises Interrupted if they are not the chunks that were read first.
         """
-        slices: dict[int, dict[int, tuple[int, int]]] = {stream: {} for stream in self._given}
+        slices: dict[int, dict[int, tuple[int, int]]] = {stream: {} for stream in self.given}
         compared = False
-        for row in self._rows:
+        for row in self.rows:
             stream = self._streams.get((row.partition, row.shard))
             if stream is None:
                 raise Interrupted(
@@ -139,17 +135,17 @@ class ChunkSource:
         if not compared:
             self._ensure_same(slices)
         # Offsets without a chunk count as holes, so a chunk that is missing would not be noticed.
-        for number, each in self._given.items():
+        for number, each in self.given.items():
             if self._read[number] != each.total:
                 raise self._changed(number, self._read[number][0])
 
     def _ensure_same(self, slices: Mapping[int, Mapping[int, tuple[int, int]]]) -> None:
-        for stream, each in self._given.items():
+        for stream, each in self.given.items():
             if slices[stream] != each.slices:
                 raise self._changed(stream, sum(subs for subs, _ in slices[stream].values()))
 
     def _changed(self, stream: int, found: int) -> Interrupted:
-        left = self._given[stream].total[0] - found
+        left = self.given[stream].total[0] - found
         what = f"{left:,} fewer" if left > 0 else f"{-left:,} more" if left else "other"
         return Interrupted(
             f"shard {Stream(stream).shard.number} has {what} sub-messages than at the first read:"
@@ -161,7 +157,7 @@ class ChunkSource:
     def _put(self, batch: _ChunkBatch) -> None:
         self._queue_bytes += len(batch.body)
         self._queue.append(batch)
-        self._notify()
+        self.notify()
 
 
 class _ChunkBatch(NamedTuple):
