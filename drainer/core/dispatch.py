@@ -159,14 +159,6 @@ class Dispatcher:
         return self.lanes.ready
 
     @property
-    def left_pending(self) -> int:
-        """The number of messages whose sub-messages all stay pending in this run.
-
-        They are parked, or were not selected.
-        """
-        return self.load.left_pending
-
-    @property
     def pending_bytes(self) -> int:
         """The estimated memory of messages that were delivered and are not finished."""
         return self.load.pending_bytes

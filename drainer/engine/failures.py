@@ -98,7 +98,7 @@ class Failures:
         self._letters = LetterDelivery(sink, self._letter_is_safe, events.halt)
         # The expression that diverts each of these sub-messages, until its letter is safe.
         self._diverted: dict[SubMessage, str] = {}
-        self._errors = ErrorCounts()
+        self.errors = ErrorCounts()
         self._failed_subs = self._timeouts = self._skipped_calls = 0
         self._outage = ""  # The error with which an outage began; empty while there is none.
         self._machine = MachineTrouble()
@@ -244,10 +244,10 @@ class Failures:
     def _blame(self, error: BaseException) -> tuple[Fault, BaseException]:
         fault, error = blame(error, self._is_outage)
         if isinstance(error, MachineFails):
-            self._errors.count(error.error)
+            self.errors.count(error.error)
             self._machine_failed(error.error)
         elif not isinstance(error, Skip | Retry | Divert):
-            self._errors.count(error)
+            self.errors.count(error)
             self._timeouts += isinstance(error, TimedOut)
         return fault, error
 
@@ -304,7 +304,7 @@ class Failures:
             if unit.skip is not None:
                 self._skip_by_handler(unit, Skip(unit.skip))
             else:
-                self._errors.count(unit.error)
+                self.errors.count(unit.error)
                 settings: FailureSettings = unit.failures or self._policy.settings
                 self._carry_out(unit, Decision(settings.on_unsplit, reason=UNSPLIT), unit.error)
 
@@ -461,7 +461,7 @@ class Failures:
     def _settle(self) -> None:
         """Adapt to the state that the policy is in after an event."""
         if self._breaker.is_open and not self._outage:
-            self._outage = self._errors.latest
+            self._outage = self.errors.latest
         elif self._outage and not self._breaker.is_open:
             self._outage = ""
             self._retries.hurry(self._clock())  # They failed because of the outage.
@@ -515,7 +515,7 @@ class Failures:
         waited = round_duration(round(now_s - outage.since_s))
         return Halted(
             f"{outage.what}; drainer has waited for {waited} ({outage.option}); last,"
-            f" {self._errors.latest}",
+            f" {self.errors.latest}",
             hint="Fix the handler or its downstream, then resume. If the messages are bad instead,"
             " resume with --tune breaker=off.",
         )
@@ -530,11 +530,6 @@ class Failures:
             self._events.halt(Halted(f"{why} ({trouble.option})", hint=hint, cause=error))
 
     # --- questions ---
-
-    @property
-    def failed_attempts(self) -> int:
-        """The number of failed attempts, including messages that ``split`` rejected."""
-        return self._errors.attempts
 
     @property
     def last_retry_in_s(self) -> float:
@@ -567,7 +562,7 @@ class Failures:
         if self._only_doubts_can_run:
             return (
                 f"{counted(len(self._policy.doubts), 'sub-message')} failed"
-                f" ({self._errors.latest}), and nothing has succeeded since to show whether the"
+                f" ({self.errors.latest}), and nothing has succeeded since to show whether the"
                 " downstream is away: drainer tries again for"
                 f" {round_duration(settings.max_doubt_s)} (--tune max-doubt)"
             )
@@ -593,7 +588,7 @@ class Failures:
 
     def status(self) -> FailureStatus:
         """Return the section of the status on failures."""
-        letters, errors = self._letters, self._errors
+        letters, errors = self._letters, self.errors
         return replace(
             FailureStatus.of(self._policy.settings),
             failures=errors.attempts,

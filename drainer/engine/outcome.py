@@ -182,7 +182,7 @@ def left_over(dispatcher: Dispatcher, late: int) -> DrainerError | None:
     if lanes.parked:
         behind_letters = bool(dispatcher.parked)
         return lanes_parked(lanes.parked, dispatcher.shut, read=read, behind_letters=behind_letters)
-    return None if read else too_many_ignored(dispatcher.left_pending)
+    return None if read else too_many_ignored(dispatcher.load.left_pending)
 
 
 def lanes_parked(

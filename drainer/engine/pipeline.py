@@ -294,7 +294,7 @@ class Pipeline:
         # The handler was not called for what rules skipped.
         done -= self.dispatcher.unhandled().without_call
         calls = self._failures.calls
-        return done, done if calls is None else calls, self._failures.failed_attempts
+        return done, done if calls is None else calls, self._failures.errors.attempts
 
     def limit(self, most: int) -> None:
         """Set how many calls may be made at once from now on, which is at least one."""

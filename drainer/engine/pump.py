@@ -124,7 +124,7 @@ class Pump:
         return (
             self._lanes.ready < self.ready_lanes
             and self._lanes.parked < PARKED_MOST
-            and self.dispatcher.left_pending < LEFT_PENDING_MOST
+            and self.dispatcher.load.left_pending < LEFT_PENDING_MOST
             and self.dispatcher.pending_bytes < self._capacity_bytes
         )
 

@@ -38,10 +38,8 @@ class Steering:
     shut_down: Callable[..., None]
 
     def __post_init__(self) -> None:
-        context = self.context
-        self._runtime = context.runtime
-        self._control = context.control
-        self._settings = Settings(context.running, context.plan.terms.failures)
+        self._runtime, self._control = self.context.runtime, self.context.control
+        self._settings = Settings(self.context.running, self.context.plan.terms.failures)
 
     async def serve(self, *, changes: bool) -> None:
         """Carry out requests until cancelled: those for other settings, or all others.

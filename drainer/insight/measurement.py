@@ -159,7 +159,7 @@ def _fetch_pace(cluster: Cluster, backlog: Backlog, group: str) -> tuple[float, 
     count = 0
     thread.start()
     try:
-        while thread.failure is None and not (thread.done and not thread.queued_bytes):
+        while thread.failure is None and not (thread.done and not thread.queue.bytes):
             batch = thread.next_batch()
             now_s = time.perf_counter()
             if batch is not None:

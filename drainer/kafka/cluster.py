@@ -132,7 +132,7 @@ class Cluster(Groups):
             for name, answer in answers.items():
                 what, needs = f"{verb} topic {name}", (right, f"topic {name}")
                 try:
-                    info = _topic_info(name, self.wait(answer, left), what, needs)
+                    found[name] = _topic_info(name, self.wait(answer, left), what, needs)
                 except RightMissing as error:
                     found[name] = error
                 except KafkaException as error:
@@ -142,8 +142,6 @@ class Cluster(Groups):
                         found[name] = None
                     else:
                         raise
-                else:
-                    found[name] = info
 
         names = tuple(names)
         what = f"{verb} topic {listed(names)}"

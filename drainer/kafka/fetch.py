@@ -117,7 +117,7 @@ class FetchThread:
     def __post_init__(self) -> None:
         self._clock = self.runtime.monotonic
         self._queue_bytes = max(2, self.queue_bytes)  # Half of it must be at least one byte.
-        self._queue = BatchQueue(self.ranges)
+        self.queue = BatchQueue(self.ranges)
         self._room = self.runtime.event()
         self._stopping = False
         self._ended = False
@@ -130,7 +130,7 @@ class FetchThread:
         # everything that was read before.
         self._gone: RecordsDeleted | None = None
         self._thread = self.runtime.thread(target=self._run, name="drainer-fetch", daemon=True)
-        self._reader = RangeReader(
+        self.reader = RangeReader(
             *(self.settings, self.topic, self.topic_id, self.group),
             prefetch_bytes=self.prefetch_bytes,
             batch_bytes=self._queue_bytes // BATCHES_IN_QUEUE,
@@ -142,25 +142,15 @@ class FetchThread:
     @property
     def done(self) -> bool:
         """Whether all partitions are read to their ends, and everything is in the queue."""
-        left = self._reader.open or self._unprepared
+        left = self.reader.open or self._unprepared
         return self._ended and not left and self.failure is None
-
-    @property
-    def queued_bytes(self) -> int:
-        """The bytes in the queue."""
-        return self._queue.bytes
-
-    @property
-    def paused(self) -> frozenset[int]:
-        """The partitions that are paused because they exceeded their share."""
-        return frozenset(self._reader.paused)
 
     @property
     def trouble(self) -> str | None:
         """The reason why no records arrive, now or ever again; None while they do."""
         if self._gone is not None:
             return f"reading has stopped: {self._gone}"
-        return self._outage.trouble or self._reader.trouble
+        return self._outage.trouble or self.reader.trouble
 
     def start(self) -> None:
         """Start the thread."""
@@ -172,7 +162,7 @@ class FetchThread:
         Returns None when there is none, or when each partition that has one exceeds its share.
         """
         limit = self._share_of(self.load_bytes)
-        batch = self._queue.take(lambda partition: self.partition_load(partition) > limit)
+        batch = self.queue.take(lambda partition: self.partition_load(partition) > limit)
         if batch is not None and not self._room.is_set():
             self._room.set()
         return batch
@@ -190,7 +180,7 @@ class FetchThread:
         except RecordsDeleted as error:
             self._gone = error
             # What is in the queue may be deleted next, so a resume could not read it again.
-            while any(map(self._queue.has, self.ranges)) and self._pause(ROOM_WAIT_S):
+            while any(map(self.queue.has, self.ranges)) and self._pause(ROOM_WAIT_S):
                 pass
             self.failure = error
         except DrainerError as error:
@@ -202,13 +192,13 @@ class FetchThread:
                 cause=error,
             )
         try:
-            self._reader.close()
+            self.reader.close()
         finally:
             self._ended = True
             self.notify()
 
     def _read(self) -> None:
-        reader = self._reader
+        reader = self.reader
         reader.assign(self.ranges)
         while (reader.open or self._unprepared) and not self._stopping:
             self._balance()
@@ -224,7 +214,7 @@ class FetchThread:
                         self._unprepared.append((batch.origin.partition, parts))
 
     def _put(self, batch: FetchedBatch) -> None:
-        if self._queue.put(batch):
+        if self.queue.put(batch):
             self.notify()
 
     def _prepare_next(self) -> bool:
@@ -233,7 +223,7 @@ class FetchThread:
         Returns whether there is such a batch.
         """
         for place, (partition, parts) in enumerate(self._unprepared):
-            if partition not in self._reader.paused:
+            if partition not in self.reader.paused:
                 part = next(parts, None)
                 if part is None:
                     del self._unprepared[place]
@@ -256,12 +246,12 @@ class FetchThread:
     def _has_room(self) -> bool:
         # The batches of paused partitions must not take the room of the others.
         if len(self.ranges) == 1:
-            return self.queued_bytes < self._queue_bytes
-        paused = sum(self._queue.bytes_of(partition) for partition in self._reader.paused)
-        return self.queued_bytes - paused < self._queue_bytes // 2
+            return self.queue.bytes < self._queue_bytes
+        paused = sum(self.queue.bytes_of(partition) for partition in self.reader.paused)
+        return self.queue.bytes - paused < self._queue_bytes // 2
 
     def _balance(self) -> None:
-        now, reader, queue = self._clock(), self._reader, self._queue
+        now, reader, queue = self._clock(), self.reader, self.queue
         if (len(reader.open) < 2 and not reader.paused) or now - self._balanced_s < BALANCE_EVERY_S:
             return
         self._balanced_s = now
@@ -289,5 +279,5 @@ class FetchThread:
     def _share_of(self, size: int) -> float:
         # The share of a partition is more than an equal part, because partitions are not equally
         # busy, but it is never everything.
-        count = sum(1 for p in self.ranges if p in self._reader.open or self._queue.has(p))
+        count = sum(1 for p in self.ranges if p in self.reader.open or self.queue.has(p))
         return inf if count < 2 else max(1.0, 2 * size / (count + 1))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,7 +36,7 @@ from drainer.limits.search.boundary import MeasuredLimits
 from drainer.limits.search.settings import LimitSettings
 from drainer.limits.search.trial import End
 from drainer.limits.trials import LimitsStatus, Traffic, Trials
-from drainer.model.listed import listed
+from drainer.model.listed import counted, listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def measure_limits(
             )
         with host as make_traffic, signals_to(interrupt):
             try:
-                with _naming_the_way_to_resume(file):
+                try:
                     for topic in topics:
                         size_most = max(prepared.limits.settings.message_bytes)
                         create_test_topic(cluster, topic, targets.partitions, size_most)
@@ -127,6 +127,8 @@ def measure_limits(
                             clock=lambda: time.monotonic() - begun_s,
                             now=time.time,
                         ).run()
+                except KeyboardInterrupt as error:
+                    raise _stopped(file, str(error)) from None
             except BaseException as error:
                 is_refusal = isinstance(error, Refused) and not isinstance(error, BrokerUnreachable)
                 if is_refusal and not created:
@@ -151,18 +153,14 @@ def _remove(cluster: Cluster, topics: Sequence[str]) -> DrainerError | None:
     return None
 
 
-@contextmanager
-def _naming_the_way_to_resume(file: LimitsFile) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        found = file.find()
-        kept = 0 if found is None else len(found.trials)
-        raise Interrupted(
-            f"{str(error) or 'interrupted'}: all traffic has ended, and"
-            f" {file.path} keeps {kept} trial{'' if kept == 1 else 's'}",
-            hint="Repeat the command to resume.",
-        ) from None
+def _stopped(file: LimitsFile, why: str) -> Interrupted:
+    """Return the error for a measurement that was interrupted. It names the way to resume."""
+    found = file.find()
+    kept = counted(0 if found is None else len(found.trials), "trial")
+    return Interrupted(
+        f"{why or 'interrupted'}: all traffic has ended, and {file.path} keeps {kept}",
+        hint="Repeat the command to resume.",
+    )
 
 
 def _resumed(found: MeasuredLimits, requested: MeasuredLimits, path: Path) -> MeasuredLimits:

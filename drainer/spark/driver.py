@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -90,24 +90,21 @@ def run_on_spark(
         return loop.run_until_complete(life.run())
 
 
+@dataclass(eq=False)
 class SparkRun:
     """One run of a drain on a session of Spark, as the ``Work`` of a ``Lifecycle``."""
 
+    context: LocalContext
+    settings: SparkSettings
+    jobs: Jobs
+    slots: Slots
+    shipped: Shipped
+
     look_s = LOOK_S
 
-    def __init__(
-        self,
-        context: LocalContext,
-        settings: SparkSettings,
-        jobs: Jobs,
-        slots: Slots,
-        shipped: Shipped,
-    ) -> None:
+    def __post_init__(self) -> None:
+        context, settings, slots = self.context, self.settings, self.slots
         plan, running = context.plan, context.running
-        self._context, self._plan = context, plan
-        self._settings = settings
-        self._jobs = jobs
-        self._slots = slots
         self.ending = Ending()
         self._at_rest = False  # Whether all tasks have ended and reported all that they did.
         uri = settings.state or state_beside(context.file.path)
@@ -119,7 +116,7 @@ class SparkRun:
         concurrency = Concurrency.of(running.concurrency)
         self._quota = QuotaAllocator(concurrency, self._channel, threads=threads)
         tasks = min(slots.handling, self._quota.most)
-        self._handler = self._handler_spec(shipped, uri, tasks)
+        self._handler = self._handler_spec(uri, tasks)
         self._aggregation = Aggregation(plan, uri, epoch)
         self._monitor = TaskMonitor(
             self._aggregation,
@@ -141,7 +138,7 @@ class SparkRun:
             settings.shards or shards_for(slots.most),
             typical_bytes(context.cluster.settings, plan),
         )
-        self._reader = Reader(plan, self._aggregation.watermarks, waves, jobs)
+        self._reader = Reader(plan, self._aggregation.watermarks, waves, self.jobs)
         self._work = WaveRunner(
             self._reader,
             self._state,
@@ -159,15 +156,15 @@ class SparkRun:
         self._reports_due_s = self._slots_due_s = 0.0
         self.ending.at_once.append(self._reader.stop)
 
-    def _handler_spec(self, shipped: Shipped, uri: str, tasks: int) -> HandlerSpec:
-        context, plan = self._context, self._plan
+    def _handler_spec(self, uri: str, tasks: int) -> HandlerSpec:
+        context, plan = self.context, self.context.plan
         return HandlerSpec(
-            shipped=shipped,
+            shipped=self.shipped,
             client=context.cluster.settings,
             terms=plan.terms,
             epoch=plan.account.generation,  # The generation rises from run to run.
             state=uri,
-            lease=self._settings.lease,
+            lease=self.settings.lease,
             concurrency=self._quota.most,
             options=context.options,
             share=1 / tasks,
@@ -183,7 +180,7 @@ class SparkRun:
         await blocking_call(self._channel.begin)
         try:
             # If this process ends now, for whatever reason, tasks may still be at work.
-            self._context.lock.linger(True)
+            self.context.lock.linger(True)
             if self._reader.begin():
                 await self._reads()
         except BaseException:
@@ -215,9 +212,9 @@ class SparkRun:
                 raise self._state.not_shared("tasks write to {}, but this process can't see it")
             if monotonic() > begun_s + report_s:
                 opening, _ = await blocking_call(self._state.handlers, epoch)
-                why = "" if self._settings.is_local else ON_A_CLUSTER
+                why = "" if self.settings.is_local else ON_A_CLUSTER
                 doing = OPENING if opening else NOT_BEGUN
-                self._context.print_line(f"{doing} ({report_s:g}s){'' if opening else why}")
+                self.context.print_line(f"{doing} ({report_s:g}s){'' if opening else why}")
                 report_s *= 2
             await asyncio.sleep(BEGUN_LOOK_S)
 
@@ -233,7 +230,7 @@ class SparkRun:
     async def _remove_state(self) -> None:
         await blocking_call(self._channel.end)
         with suppress(DrainerError):
-            await blocking_call(self._state.remove, self._context.file.path)
+            await blocking_call(self._state.remove, self.context.file.path)
 
     async def start(self) -> None:
         await self._begin_to_read()
@@ -260,11 +257,11 @@ class SparkRun:
         self._channel.totals = self._work.totals()
         self._work.check_limit()
         if monotonic() >= self._slots_due_s:
-            self._slots_due_s = monotonic() + self._jobs.slots_s
+            self._slots_due_s = monotonic() + self.jobs.session.slots_s
             with suppress(DrainerError):  # If Spark is gone, the jobs that run raise an error.
-                before, count = self._slots.count, await blocking_call(self._jobs.slots)
-                self._slots.look(count, self._work.busy, monotonic())
-                if count < before and not self._slots.grows:
+                before, count = self.slots.count, await blocking_call(self.jobs.slots)
+                self.slots.look(count, self._work.busy, monotonic())
+                if count < before and not self.slots.grows:
                     self._print_event(f"Spark lost executors: {count} of {before} slots are left")
         await self._forget_dispatches()
 
@@ -275,7 +272,7 @@ class SparkRun:
             self._print_event(repeat_words(host, shards, failed=failed))
 
     def _print_event(self, what: str) -> None:
-        self._context.print_line(f"{clock(self._context.runtime.now())}  {what}")
+        self.context.print_line(f"{clock(self.context.runtime.now())}  {what}")
 
     async def change(self, settings: Settings) -> None:
         before, self._work.settings = self._work.settings, settings
@@ -344,7 +341,7 @@ class SparkRun:
             reported = await self._are_cut()
         await self._reader.cancel()
         # Each task takes the grace that it began with, which may be longer than the new one.
-        grace_s = max(self._context.running.grace_s, self._work.settings.running.grace_s)
+        grace_s = max(self.context.running.grace_s, self._work.settings.running.grace_s)
         at_rest = await self.ending.within(self._work.rest(), grace_s + LEAVE_S)
         if self._working is not None:
             self._working.cancel()
@@ -360,14 +357,14 @@ class SparkRun:
         with suppress(DrainerError):
             if await blocking_call(self._state.epoch) is None:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self._settings.lease.wait_s):
+                    async with asyncio.timeout(self.settings.lease.wait_s):
                         await self.ending.forced.wait()
                 return not self.ending.forced.is_set()
         return False
 
     async def _close_handlers(self, cause: BaseException | None) -> BaseException | None:
         state, epoch = self._state, self._handler.epoch
-        return await close_handlers(state, epoch, self._context.lock, self.ending.forced, cause)
+        return await close_handlers(state, epoch, self.context.lock, self.ending.forced, cause)
 
     def failure_status(self) -> FailureStatus:
         found = self._monitor.failures(self._work.settings.failures)
@@ -394,7 +391,7 @@ class SparkRun:
             summary,
             engine="spark",
             engine_counts={"waves": self._monitor.waves, "tasks": self._monitor.tasks_most},
-            left_alone=None if self._plan.terms.redrive is None else self._work.left_alone,
+            left_alone=None if self.context.plan.terms.redrive is None else self._work.left_alone,
         )
 
 

@@ -619,7 +619,7 @@ class Play:
             elif left and undecided.isdisjoint(left):
                 known = (self.is_shut(place) or place in self.parked for place in left)
                 assert not all(known), f"{message} is kept whole for nothing"
-        assert self.dispatcher.left_pending == kept_whole
+        assert self.dispatcher.load.left_pending == kept_whole
 
     def memory_is_what_is_pending(self) -> None:
         alive = len(self.delivered - self.finished_messages)

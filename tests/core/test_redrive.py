@@ -171,7 +171,7 @@ def test_only_what_is_no_letter_is_skipped_and_what_is_not_redriven_is_pending()
     assert (subs.read, subs.skipped, subs.pending) == (3, 1, 2)
     assert set(dispatcher.unhandled().skipped_for.values()) == {1}
     assert dispatcher.watermarks == {DEAD.partition: 1}
-    assert dispatcher.left_pending == 2
+    assert dispatcher.load.left_pending == 2
 
 
 @pytest.mark.parametrize("encoding", [Encoding.GONE, Encoding.ELSEWHERE, Encoding.FORBIDDEN])

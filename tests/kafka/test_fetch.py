@@ -34,7 +34,7 @@ def large(topic: Topic) -> Topic:
 
 def begin(reader: Reader) -> None:
     reader.read(lambda: len(reader.messages) > 10)
-    eventually(lambda: reader.fetch.queued_bytes >= SMALL.queue_bytes, "the queue is full")
+    eventually(lambda: reader.fetch.queue.bytes >= SMALL.queue_bytes, "the queue is full")
 
 
 # Between two threads.
@@ -150,7 +150,7 @@ def test_what_splits_need_is_in_memory_for_a_part_of_a_batch_only(
     topic.produce(numbered(100))
     shelf = Shelf(there=True, most=3, size=SMALL.queue_bytes // 2)
     with Reader(settings, topic.name, {0: (0, 100)}, SMALL, prepare=shelf) as reader:
-        eventually(lambda: reader.fetch.queued_bytes > SMALL.queue_bytes, "the queue is full")
+        eventually(lambda: reader.fetch.queue.bytes > SMALL.queue_bytes, "the queue is full")
         assert shelf.prepared == [0, 1, 2]
         assert not reader.fetch.done
         reader.read()
@@ -192,10 +192,10 @@ def test_a_partition_over_its_limit_does_not_hold_up_another(
     small = Bounds(200_000, 200_000, load_bytes=1500)  # of which the share of one is 1000
     with Reader(settings, topic_name, spans, loads={0: 1001}, bounds=small) as reader:
         reader.read(lambda: len(reader.offsets(1)) > 1000)
-        assert 0 in reader.fetch.paused
+        assert 0 in reader.fetch.reader.paused
         assert len(reader.offsets(0)) < 2000
         reader.loads = {0: 1001, 1: 1001}
-        reader.read(lambda: reader.fetch.paused == {0, 1})
+        reader.read(lambda: reader.fetch.reader.paused.keys() == {0, 1})
         before = len(reader.offsets(0))
         reader.loads = {0: 500, 1: 1001}
         reader.read(lambda: len(reader.offsets(0)) > before + 1000)
@@ -211,10 +211,10 @@ def test_what_waits_is_bounded(settings: ClientSettings, topic: Topic) -> None:
     topic.produce(numbered(500, size=10_000))
     bounds = Bounds(MIB, MIB)
     with Reader(settings, topic.name, {0: (0, 500)}, bounds, {0: 10**9}) as reader:
-        eventually(lambda: reader.fetch.queued_bytes >= MIB, "the queue is full")
+        eventually(lambda: reader.fetch.queue.bytes >= MIB, "the queue is full")
         until = time.monotonic() + 0.2
         while time.monotonic() < until:
-            assert reader.fetch.queued_bytes < 1.5 * MIB
+            assert reader.fetch.queue.bytes < 1.5 * MIB
         assert reader.fetch.trouble is None
         reader.read()
     assert reader.offsets() == list(range(500))

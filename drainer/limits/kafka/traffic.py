@@ -99,6 +99,7 @@ class ClientStatistics:
         }
 
 
+@dataclass(eq=False)
 class PacedProducer:
     """A producer with a fixed pace, which counts the messages that were sent and acknowledged.
 
@@ -107,19 +108,17 @@ class PacedProducer:
     Raises UsageError when librdkafka rejects the settings.
     """
 
-    def __init__(
-        self,
-        settings: ClientSettings,
-        places: Sequence[tuple[str, int]],
-        point: Point,
-        pool: Sequence[bytes],
-        first: int,
-        statistics: ClientStatistics | None,
-    ) -> None:
-        self._places = places
-        self._place = first % len(places)
-        self._next = cycle(pool).__next__
-        self._statistics = statistics
+    settings: ClientSettings
+    places: Sequence[tuple[str, int]]
+    point: Point
+    pool: Sequence[bytes]
+    first: int
+    statistics: ClientStatistics | None
+
+    def __post_init__(self) -> None:
+        settings, point = self.settings, self.point
+        self._place = self.first % len(self.places)
+        self._next = cycle(self.pool).__next__
         self._answered_s = monotonic()
         self._throttled_until_s = 0.0
         self._gone = 0  # Messages that failed, or that were dropped when the producer was halted.
@@ -137,7 +136,7 @@ class PacedProducer:
             queue_buffering_max_messages=max(100, int(point.pace * QUEUE_S)),
         )
         conf |= {"delivery.report.only.error": True, "on_delivery": self._on_failure}
-        if statistics is not None:
+        if self.statistics is not None:
             conf |= {"statistics.interval.ms": STATISTICS_MS, "stats_cb": self._on_statistics}
         self._producer = settings.producer(conf)
 
@@ -148,7 +147,7 @@ class PacedProducer:
     def connect(self) -> None:
         """Connect to the brokers. Raises Interrupted when they don't answer."""
         try:
-            self._producer.list_topics(self._places[self._place][0], timeout=REQUEST_S)
+            self._producer.list_topics(self.places[self._place][0], timeout=REQUEST_S)
         except KafkaException as error:
             raise _not_connected("a producer", error.args[0]) from None
 
@@ -163,7 +162,7 @@ class PacedProducer:
             self._passed_over += late
             count -= late
         produce, payload = self._producer.produce, self._next
-        topic, partition = self._places[self._place]
+        topic, partition = self.places[self._place]
         try:
             for _ in range(count):
                 produce(topic, payload(), partition=partition)
@@ -174,7 +173,7 @@ class PacedProducer:
             self._passed_over = due - self.offered
             self._count_error(error.args[0])
         if count > 0:
-            self._place = (self._place + 1) % len(self._places)
+            self._place = (self._place + 1) % len(self.places)
         self._producer.poll(0)
 
     def ensure_working(self) -> None:
@@ -202,7 +201,7 @@ class PacedProducer:
             self._failure = no_test_topic(error.str())
 
     def _on_statistics(self, text: str) -> None:
-        assert self._statistics is not None
+        assert self.statistics is not None
         brokers = [one for one in orjson.loads(text)["brokers"].values() if one["nodeid"] >= 0]
         now_s = monotonic()
         trips = [_ms(one["rtt"]) for one in brokers if one["rtt"]["cnt"]]
@@ -224,7 +223,7 @@ class PacedProducer:
         if throttle_ms > 0:
             self._throttled_until_s = now_s + throttle_ms / 1000
         throttled = now_s - STATISTICS_MS / 1000 < self._throttled_until_s
-        self._statistics.add(trips, queued, throttled=throttled)
+        self.statistics.add(trips, queued, throttled=throttled)
 
 
 def no_test_topic(why: str) -> Interrupted:

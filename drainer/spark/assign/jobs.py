@@ -138,7 +138,7 @@ class Jobs:
     """
 
     def __init__(self, session: Session, tag: str) -> None:
-        self._session = session
+        self.session = session
         self._tag = tag
 
     def read(self, task: SliceTask, tasks: int, name: str) -> PreparedWave:
@@ -171,7 +171,7 @@ class Jobs:
         with raised_as(Interrupted, BrokerUnreachable), _as_interrupted():
             self._name(name)
             rows = reduce(lambda one, other: one.union(other), starmap(_assigned, parts))
-            placed = self._session.placed(rows, tasks, "task")
+            placed = self.session.placed(rows, tasks, "task")
             chunks = placed.sortWithinPartitions("is_chunk", "partition", "offset")
             chunks = chunks.drop("task", "is_chunk")
             found = _mapped(chunks, runner.handle, OUTCOMES).collect()
@@ -181,30 +181,25 @@ class Jobs:
             )
         return [(task, pickle.loads(outcome)) for task, outcome in found]
 
-    @property
-    def slots_s(self) -> float:
-        """Seconds between two counts of the slots."""
-        return self._session.slots_s
-
     def slots(self) -> int:
         """Return the number of tasks that can run at once."""
         with _as_interrupted():
-            return self._session.slots()
+            return self.session.slots()
 
     def cancel(self, name: str) -> None:
         """End a job; Spark kills its tasks."""
         with _as_interrupted():
-            self._session.cancel(self._tag_of(name))
+            self.session.cancel(self._tag_of(name))
 
     def _name(self, name: str) -> None:
-        self._session.name_jobs(f"{self._tag}: {name}", self._tag, self._tag_of(name))
+        self.session.name_jobs(f"{self._tag}: {name}", self._tag, self._tag_of(name))
 
     def _tag_of(self, name: str) -> str:
         return f"{self._tag}: {name}".replace(",", "")
 
     def _numbers(self, tasks: int) -> DataFrame:
         """Return the numbers from 0 to ``tasks`` - 1 as rows, each in its own partition."""
-        return self._session.spark.range(0, tasks, 1, tasks)
+        return self.session.spark.range(0, tasks, 1, tasks)
 
 
 # The functions below use no SQL text, because Spark takes half a second to load its SQL parser.
