@@ -257,7 +257,7 @@ def handler_of(
             hint="Give the class, or a reference such as my_handlers.py:Reindex.",
         )
     name = f"{handler.__module__}:{handler.__qualname__}"
-    return LoadedHandler(name, handler, None, payloads, extras)
+    return LoadedHandler(name, handler, "", payloads, extras)
 
 
 def _finish(

@@ -108,7 +108,7 @@ class Subject:
         source: Any = self.source
         makes = callable(source) and not isinstance(source, type) and not hasattr(source, "handle")
         own = source() if makes else source
-        made = LoadedHandler(self.name, own, None, self.payloads, self.extras)
+        made = LoadedHandler(self.name, own, "", self.payloads, self.extras)
         return made.configured(self.options)
 
     @asynccontextmanager

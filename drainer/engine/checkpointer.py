@@ -95,7 +95,6 @@ class Checkpointer:
         self.written = plan
         self._file = context.file
         self._latency_before = plan.account.latency  # The latency of the handler in former runs.
-        self._interval_s = context.running.plan_interval_s
         self._journal_interval_s = context.running.journal_interval_s
         self._due_s = inf  # When the next write of the journal is due.
         self._took_s = deque([0.0] * SLOW_WRITES, SLOW_WRITES)
@@ -275,7 +274,7 @@ class Checkpointer:
         while True:
             with suppress(TimeoutError):
                 # `wait_for` of Python 3.11 loses a cancellation that coincides with the event.
-                async with asyncio.timeout(self._interval_s):
+                async with asyncio.timeout(self.context.running.plan_interval_s):
                     await self._hurry.wait()
             self._hurry.clear()
             await self.save(commit=False)

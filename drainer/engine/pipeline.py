@@ -68,14 +68,7 @@ class Pipeline:
             context, self.dispatcher, latencies.overall, self.ending.end
         )
         self._source = ports.open_source(self.dispatcher, self._notified)
-        self._pump = self._pump_of()
-        self._failures = self._failures_of()
-        self._workers = self._workers_of(latencies)
-        self._meter = self._meter_of(latencies)
-        self.ending.at_once.append(self.start_no_more)
-
-    def _pump_of(self) -> Pump:
-        return Pump(
+        self._pump = Pump(
             self._source.next_batch,
             self.dispatcher,
             self._handler.split,
@@ -85,6 +78,19 @@ class Pipeline:
             events=self,
             clock=self._runtime.monotonic,
         )
+        self._failures = self._failures_of()
+        self._workers = self._workers_of(latencies)
+        self._meter = LocalSampler(
+            self.dispatcher,
+            latencies,
+            concurrency=self._first_and_most()[0],
+            buffer_bytes=self.context.running.buffer_bytes,
+            plan_path=str(self.context.file.path),
+            clock=self._runtime.monotonic,
+            processor=self._processor,
+            folds=self._handler.folds,
+        )
+        self.ending.at_once.append(self.start_no_more)
 
     def _failures_of(self) -> Failures:
         failures, random = self.context.plan.terms.failures, self._runtime.random()
@@ -109,18 +115,6 @@ class Pipeline:
         )
         kind = AsyncWorkers if handler.is_async else ThreadWorkers
         return kind(calls, self._failures, self)
-
-    def _meter_of(self, latencies: Latencies) -> LocalSampler:
-        return LocalSampler(
-            self.dispatcher,
-            latencies,
-            concurrency=self._first_and_most()[0],
-            buffer_bytes=self.context.running.buffer_bytes,
-            plan_path=str(self.context.file.path),
-            clock=self._runtime.monotonic,
-            processor=self._processor,
-            folds=self._handler.folds,
-        )
 
     # --- its life ---
 

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib.metadata import EntryPoint, entry_points
 from operator import attrgetter
@@ -49,31 +49,33 @@ _CALLED = (*_HANDLES, "open", "split", "coalesce", "is_outage", "close", "config
 _OWN_MODULE = re.compile(r"drainer(\.\w+)+")
 
 
+@dataclass(eq=False, repr=False)
 class LoadedHandler:
     """A handler that is ready for an engine. It is made of a class, an instance or a module.
 
     Raises UsageError when ``source`` has no ``handle``, and Refused when making an instance raises.
+
+    Attributes:
+        reference: what the user typed.
+        absolute_reference: the reference in a form that is valid in any working folder, which a
+            plan keeps. If it is empty, it is the reference itself.
+        extras: the properties of extensions in the client's file.
     """
 
-    def __init__(
-        self,
-        reference: str,
-        source: Any,
-        absolute_reference: str | None = None,
-        payloads: PayloadSettings = BY_HANDLER,
-        extras: Mapping[str, str] = NO_EXTRAS,
-    ) -> None:
-        self.reference = reference  # This is what the user typed.
-        # The reference in a form that is valid in any working folder. A plan keeps this form.
-        self.absolute_reference = absolute_reference or reference
-        self.source = source
-        self.payloads = payloads
+    reference: str
+    source: Any
+    absolute_reference: str = ""
+    payloads: PayloadSettings = BY_HANDLER
+    extras: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.absolute_reference = self.absolute_reference or self.reference
+        payloads, extras = self.payloads, self.extras
         # Tasks of Spark do this, too, because their errors may contain these secrets.
         remember(extras)
-        self.extras = extras  # These are the properties of extensions in the client's file.
-        self.target = target = _instance(reference, source)  # The target may be a module.
+        self.target = target = _instance(self.reference, self.source)  # It may be a module.
         # None stands for a handler that takes sub-messages one by one.
-        self.batching = _batching_of(reference, target)
+        self.batching = _batching_of(self.reference, target)
         of_batch: Any = _own(target, "handle_batch")
         handle: Any = getattr(target, "handle", None)
         self.handle: Callable[[SubMessage], Any] = handle
@@ -252,7 +254,7 @@ def load_handler(
     """
     if point := _entry_point(reference):
         source = guarded(reference, point.load)
-        return LoadedHandler(reference, source, None, payloads, extras)
+        return LoadedHandler(reference, source, "", payloads, extras)
     place, name = place_and_name(reference)
     module, absolute = import_place(place, reference)
     source = _find(module, name, reference)
@@ -277,10 +279,10 @@ def foreign_code(terms: Terms) -> Iterator[tuple[str, str]]:
         yield "handler", terms.handler
     elif "split" in terms.options:
         yield "options", f"split={terms.options['split']}"
-    for field in ("value_format", "key_format"):
-        name = getattr(terms.payloads, field)
+    for option in ("value_format", "key_format"):
+        name = getattr(terms.payloads, option)
         if name is not None and name not in decoding.FORMATS:
-            yield field, name
+            yield option, name
 
 
 def load_decoding(payloads: PayloadSettings, extras: Mapping[str, str]) -> decoding.Decoding | None:

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import count
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -36,6 +35,7 @@ WHILE_DRAINING = {
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
 }
 SLOTS_S, SERVER_SLOTS_S = 1.0, 15.0
+KEYS_EACH = 32  # Among this many numbers per partition, some are surely hashed to each of them.
 _CHANGING = threading.Lock()  # It is held while settings of a session are changed.
 # For each session, the number of drains on it, and the settings that it had before the first drain.
 _DRAINING: dict[int, tuple[int, dict[str, str]]] = {}
@@ -189,33 +189,13 @@ class Session:
         """Return the rows in ``tasks`` partitions. ``column`` has the number of the partition."""
         if self.version >= (4, 1):
             return rows.repartitionById(tasks, column)
-        keys = ", ".join(map(str, _keys_of(tasks)))
+        # Spark's own hash tells which of these numbers it puts into which partition.
+        hashed = f"transform(sequence(0, {KEYS_EACH * tasks}), key -> pmod(hash(key), {tasks}))"
+        (found,) = self.spark.sql(f"SELECT {hashed}").collect()[0]
+        key_of = {task: key for key, task in enumerate(found)}
+        keys = ", ".join(str(key_of[task]) for task in range(tasks))
         keyed = rows.selectExpr("*", f"element_at(array({keys}), {column} + 1) AS key")
         return keyed.repartition(tasks, "key").drop("key")
-
-
-def _keys_of(tasks: int) -> list[int]:
-    """Return, for each of ``tasks`` partitions, a number that Spark's hash puts into it."""
-    keys: dict[int, int] = {}
-    for key in count():
-        keys.setdefault(_murmur3(key) % tasks, key)
-        if len(keys) == tasks:
-            break
-    return [keys[task] for task in range(tasks)]
-
-
-def _murmur3(number: int) -> int:
-    """Return Spark's ``hash`` of an int (MurmurHash3 x86 32, Appleby)."""
-    mask = 2**32 - 1
-    k = number * 0xCC9E2D51 & mask
-    k = (k << 15 | k >> 17) * 0x1B873593 & mask
-    h = 42 ^ k
-    h = ((h << 13 | h >> 19) & mask) * 5 + 0xE6546B64 & mask
-    h ^= 4
-    h = (h ^ h >> 16) * 0x85EBCA6B & mask
-    h = (h ^ h >> 13) * 0xC2B2AE35 & mask
-    h ^= h >> 16
-    return h - 2**32 if h >= 2**31 else h
 
 
 READERS = 8  # One slot in eight reads ahead. If there are fewer, any slot that is free reads.

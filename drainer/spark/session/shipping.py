@@ -66,7 +66,7 @@ class Shipped:
 
     def _load(self) -> LoadedHandler:
         if self.source is not None:
-            return LoadedHandler(self.reference, self.source, None, self.payloads, self.extras)
+            return LoadedHandler(self.reference, self.source, "", self.payloads, self.extras)
         reference = self.reference
         if self.file is not None:
             from pyspark import SparkFiles  # noqa: PLC0415 - only in a task
