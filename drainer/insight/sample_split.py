@@ -34,6 +34,7 @@ class Skipped:
         return sum(self.by_rule.values())
 
 
+@dataclass(eq=False)
 class SampleSplit:
     """A sample whose messages are split, and the effect of rules and ``coalesce`` on it.
 
@@ -47,13 +48,13 @@ class SampleSplit:
         passes: the workload of each pass, the rest last; empty without priority classes.
     """
 
-    def __init__(
-        self,
-        sample: Sample,
-        handler: LoadedHandler,
-        skip: Sequence[str],
-        divider: PassDivider | None = None,
-    ) -> None:
+    sample: Sample
+    handler: LoadedHandler
+    skip: Sequence[str]
+    divider: PassDivider | None = None
+
+    def __post_init__(self) -> None:
+        sample, handler, skip = self.sample, self.handler, self.skip
         coalesce = None if handler.batching is None else handler.batching.coalesce
         self._split = handler.split
         self._error: SplitFailed | None = None  # The first error of ``split``.
@@ -64,13 +65,12 @@ class SampleSplit:
         self._share = min(1.0, most / max(1.0, self._first_fan_out(sample) * len(sample.messages)))
         self._rule_filter = RuleFilter(skip) if skip else None
         self._skipped = dict.fromkeys(skip, 0.0)
-        self._divider = divider
         self._keys = Keys()
         # The first list has, for each window, the messages without what rules skip. With priority
         # classes, there is a further list for each pass, with only the sub-messages of that pass.
         self._parts: list[list[Neighbours]] = [[]]
-        if divider is not None:
-            self._parts += [[] for _ in range(divider.passes)]
+        if self.divider is not None:
+            self._parts += [[] for _ in range(self.divider.passes)]
         # A window represents its share of the partition's offsets. Holes are as frequent in the
         # window as in the log, so its messages represent the same share of the messages.
         read = Counter[int]()
@@ -150,8 +150,8 @@ class SampleSplit:
         if self._rule_filter is not None or self._folding is not None:
             self._rest_s += time.perf_counter() - split_at_s
         shapes = [self._keys.shape(message, subs, folds)]
-        if self._divider is not None:
-            for its in self._divider.divide(message.partition, subs, stands_for):
+        if self.divider is not None:
+            for its in self.divider.divide(message.partition, subs, stands_for):
                 indexes = {n for n, sub in enumerate(its) if sub.index in folds}
                 shapes.append(self._keys.shape(message, its, indexes))
         return shapes

@@ -158,19 +158,18 @@ class SplitFailures:
     hint: str
 
 
+@dataclass(eq=False)
 class Survey:
     """A survey of the messages that ``take`` gets. Of the handler, it calls only ``split``."""
 
-    def __init__(
-        self,
-        handler: LoadedHandler | None,
-        skip: Sequence[str] = (),
-        times: TimeRange | None = None,
-    ) -> None:
-        self._times = times
-        self._splits = handler is not None
-        self._split = None if handler is None else handler.split
-        self._rule_filter = RuleFilter(skip)
+    handler: LoadedHandler | None
+    skip: Sequence[str] = ()
+    times: TimeRange | None = None
+
+    def __post_init__(self) -> None:
+        self._splits = self.handler is not None
+        self._split = None if self.handler is None else self.handler.split
+        self._rule_filter = RuleFilter(self.skip)
         self._messages, self._offsets, self._bytes = Counter[int](), Counter[int](), Counter[int]()
         self._tombstones = self._barriers = self._empty = self._rejected = 0
         self._first_error = ""
@@ -187,7 +186,7 @@ class Survey:
 
         Messages outside the range of times don't belong to the backlog and don't count.
         """
-        if (times := self._times) is not None:
+        if (times := self.times) is not None:
             messages = [each for each in messages if times.why_outside(each.timestamp) is None]
         sizes = [message.size for message in messages]
         self._offsets[partition] += offsets

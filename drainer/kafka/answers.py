@@ -34,6 +34,10 @@ RETRIABLE = _codes("""
 # it. So it ignores the error if this user may not look it up.
 RETRIABLE_BY_READERS = RETRIABLE | {KafkaError.GROUP_AUTHORIZATION_FAILED}
 
+# After these errors, librdkafka's client may be stuck for minutes: it waits for an old broker
+# handle, or makes requests with an outdated leader epoch.
+STUCK = _codes("_TIMED_OUT _TIMED_OUT_QUEUE _TRANSPORT FENCED_LEADER_EPOCH")
+
 FORBIDDEN = _codes("""
     TOPIC_AUTHORIZATION_FAILED GROUP_AUTHORIZATION_FAILED CLUSTER_AUTHORIZATION_FAILED
 """)

@@ -249,14 +249,11 @@ class Cluster(Groups):
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic. If it does not exist, nothing happens."""
-        self.find(
-            f"delete topic {name}",
-            lambda left: self.wait(
-                self.admin.delete_topics([name], request_timeout=left)[name], left
-            ),
-            NO_TOPIC,
-            needs=("DELETE", f"topic {name}"),
-        )
+
+        def attempt(left: float) -> object:
+            return self.wait(self.admin.delete_topics([name], request_timeout=left)[name], left)
+
+        self.find(f"delete topic {name}", attempt, NO_TOPIC, needs=("DELETE", f"topic {name}"))
 
     def _offsets(
         self,

@@ -13,7 +13,15 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from drainer.errors import BrokerUnreachable, Refused
-from drainer.kafka.answers import FORBIDDEN, RETRIABLE, Right, may_not, rejected_login, unreachable
+from drainer.kafka.answers import (
+    FORBIDDEN,
+    RETRIABLE,
+    STUCK,
+    Right,
+    may_not,
+    rejected_login,
+    unreachable,
+)
 from drainer.kafka.log import ClientLog, Complaint
 from drainer.kafka.settings import ClientSettings
 
@@ -28,17 +36,6 @@ RETIRED_KEPT = 2  # This many replaced clients are kept, because their requests 
 BACKOFF_S, BACKOFF_MAX_S = 0.05, 0.5
 # How often a connection that waits for an answer checks the complaints of its client.
 TURN_S = 0.05
-
-# After these errors, librdkafka's client may be stuck for minutes: it waits for an old broker
-# handle, or makes requests with an outdated leader epoch.
-STUCK = frozenset(
-    {
-        KafkaError._TIMED_OUT,
-        KafkaError._TIMED_OUT_QUEUE,
-        KafkaError._TRANSPORT,
-        KafkaError.FENCED_LEADER_EPOCH,
-    }
-)
 
 T = TypeVar("T")
 

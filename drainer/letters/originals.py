@@ -157,10 +157,8 @@ class Originals:
                     yield from self._complete_of(cluster, there, letters)
                 else:
                     absent = Encoding.FORBIDDEN if there else Encoding.ELSEWHERE
-                    yield from (
-                        (record, replace(letter, payload_encoding=absent))
-                        for record, letter in letters
-                    )
+                    for record, letter in letters:
+                        yield record, replace(letter, payload_encoding=absent)
 
     def _complete_of(
         self, cluster: Cluster, there: TopicInfo, letters: Sequence[_Read]

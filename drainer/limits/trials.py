@@ -39,11 +39,9 @@ class Traffic(Protocol):
 
         ``observe`` gets the phase and the latest signals several times a second.
         """
-        ...
 
     def rest(self, cool_down_s_most: float, observe: Observe) -> bool:
         """Wait until the brokers are idle. Return False if that took too long."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

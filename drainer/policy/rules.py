@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from drainer.errors import BadExpression, raised_as
 from drainer.message import Barrier, SubMessage, Unsplit
@@ -18,18 +19,19 @@ REASONS_MOST = 50  # Further reasons to skip are counted together.
 OTHER_REASONS = "other reasons"
 
 
+@dataclass(eq=False)
 class RuleFilter:
     """Decides which delivered sub-messages enter a lane, and counts those that are not handled.
 
     Every reason to skip a sub-message before it enters a lane is a branch of ``rule_for``. One
     such reason is an expression of ``--skip``.
 
-    Args:
-        expressions: the rules. Raises BadExpression when one of them can't be understood.
-        earlier: what was counted in earlier runs.
-        selects: a sub-message for which this is false stays pending in this run.
+    Raises BadExpression when one of the expressions can't be understood.
 
     Attributes:
+        expressions: the rules.
+        earlier: what was counted in earlier runs.
+        selects: a sub-message for which this is false stays pending in this run.
         passes_all: whether every sub-message enters a lane. The dispatcher asks once, and then
             never calls ``sift``.
         taken_out: how many sub-messages were skipped in this run before they entered a lane.
@@ -37,18 +39,16 @@ class RuleFilter:
             this run, and the first reason.
     """
 
-    def __init__(
-        self,
-        expressions: Iterable[str] = (),
-        earlier: Unhandled | None = None,
-        selects: Callable[[SubMessage], bool] | None = None,
-    ) -> None:
+    expressions: Iterable[str] = ()
+    earlier: Unhandled | None = None
+    selects: Callable[[SubMessage], bool] | None = None
+
+    def __post_init__(self) -> None:
         with raised_as(BadExpression, about="--skip: "):
-            self._rules = [(text, Predicate(text)) for text in expressions]
-        self._selects = selects
-        self.passes_all = not self._rules and selects is None
+            self._rules = [(text, Predicate(text)) for text in self.expressions]
+        self.passes_all = not self._rules and self.selects is None
         self.taken_out = 0
-        earlier = earlier or Unhandled()
+        earlier = self.earlier or Unhandled()
         self.skipped_by = Counter(earlier.skipped_by)
         self.skipped_for = Counter(earlier.skipped_for)
         self.diverted_by = Counter(earlier.diverted_by)
@@ -92,7 +92,7 @@ class RuleFilter:
             bit = 1 << sub.index
             if done & bit:
                 continue
-            if self._selects is not None and not self._selects(sub):
+            if self.selects is not None and not self.selects(sub):
                 leave(sub)
             else:
                 if isinstance(sub, LeftAlone):  # No run would give it to the handler.

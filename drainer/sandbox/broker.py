@@ -10,6 +10,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 from drainer.errors import SandboxRefused, raised_as
@@ -34,6 +35,7 @@ def new_cluster_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
+@dataclass(eq=False)
 class Broker:
     """A Kafka on 127.0.0.1: broker and controller in one process, with its data in ``folder``.
 
@@ -43,33 +45,28 @@ class Broker:
     The broker runs in a session of its own, so a Ctrl-C for drainer does not reach it. It goes on
     when the process that started it ends.
 
-    Args:
+    Attributes:
         folder: the place of all its files. It is made if it is missing.
         properties: further server properties, which replace those of this module.
         die_with_parent: end the broker together with the thread that starts it (Linux only).
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        ports: BrokerPorts,
-        *,
-        properties: Mapping[str, str] | None = None,
-        die_with_parent: bool = False,
-        print_line: Callable[[str], None] = quiet,
-    ) -> None:
-        self.folder = folder.resolve()
+    folder: Path
+    ports: BrokerPorts
+    _: KW_ONLY
+    properties: Mapping[str, str] = field(default_factory=dict)
+    die_with_parent: bool = False
+    print_line: Callable[[str], None] = quiet
+
+    def __post_init__(self) -> None:
+        self.folder = self.folder.resolve()
         self.log = self.folder / "broker.log"  # The broker writes it.
         self._data = self.folder / "data"
         self._settings = self.folder / SETTINGS
         self._output = self.folder / "broker.out"  # What Java prints, as long as there is no log.
         self._scratch = self.folder / "tmp"
-        self.ports = ports
-        self.properties = dict(properties or {})
-        self.die_with_parent = die_with_parent
         self.cluster_id = new_cluster_id()  # New data gets this id.
         self.mark: ProcessMark | None = None
-        self._print_line = print_line
         self._process: subprocess.Popen[bytes] | None = None
         self._log_from = 0
 
@@ -103,7 +100,7 @@ class Broker:
                 self._format(java, path)
             self._write_settings(self._data)
             self._log_from = self.log.stat().st_size if self.log.exists() else 0
-            self._print_line(f"starting Kafka {KAFKA_VERSION} on {self.bootstrap_servers}")
+            self.print_line(f"starting Kafka {KAFKA_VERSION} on {self.bootstrap_servers}")
             command = self.java_command(java, path, MAIN_CLASS, str(self._settings))
             self._process = start_apart(
                 command, self.folder, self._output, die_with_parent=self.die_with_parent
@@ -125,7 +122,7 @@ class Broker:
             return None
 
         self._waited("starting", answered)
-        self._print_line(f"Kafka {KAFKA_VERSION} answers on {self.bootstrap_servers}")
+        self.print_line(f"Kafka {KAFKA_VERSION} answers on {self.bootstrap_servers}")
 
     def kill(self) -> None:
         """End the broker at once (SIGKILL), as a crash would."""
@@ -136,7 +133,7 @@ class Broker:
 
     def classpath(self) -> str:
         """Return the class path of the broker. The jars are fetched first if they are missing."""
-        return classpath(kafka_jars(print_line=self._print_line))
+        return classpath(kafka_jars(print_line=self.print_line))
 
     def _write_settings(self, data: Path) -> None:
         text = server_properties(data, self.ports, self.properties)
@@ -190,7 +187,7 @@ class Broker:
                 what = f"Kafka was still {doing} after {START_TIMEOUT_S:g} s"
                 raise self._refused(what, "Try again when this machine is less busy.")
             if now_s > report_s:
-                self._print_line(f"Kafka is still {doing} ({report_s - begun_s:.0f}s)")
+                self.print_line(f"Kafka is still {doing} ({report_s - begun_s:.0f}s)")
                 report_s += REPORT_EVERY_S
             time.sleep(PROBE_EVERY_S)
         return found

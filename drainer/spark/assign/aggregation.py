@@ -263,17 +263,14 @@ class Aggregation:
         for n, (start, end) in ranges.items():
             left = delivered.get(n, ())
             read = count_offsets(left)
-            before = (
-                self._base[n].outcomes,
-                *(claim[n].outcomes for claim in self._others.values()),
-            )
+            of_others = (claim[n].outcomes for claim in self._others.values())
             parts[n] = _WavePartition(
                 start,
                 end,
                 {claim: start for claim, of_claim in subs.items() if n in of_claim},
                 left,
                 Counts(read, pending=read),
-                {ALL: merge_outcomes(before)},
+                {ALL: merge_outcomes((self._base[n].outcomes, *of_others))},
                 units.get(n, ()),
             )
         self._waves[number] = _Wave(parts, subs, set(subs))

@@ -164,11 +164,9 @@ class _SliceReader:
         handler, spec, found = self._opened.handler, self._task.handler, self._manifest
         whole = why_whole(handler, spec.terms) is not None
         writer = ChunkWriter(self._origin, whole_messages=whole)
-        add = (
-            partial(self._add, writer, handler.split)
-            if handler.split
-            else partial(self._add_whole, writer)
-        )
+        add = partial(self._add_whole, writer)
+        if handler.split:
+            add = partial(self._add, writer, handler.split)
         for batch in read_range(
             spec.client,
             self._origin,
@@ -183,11 +181,9 @@ class _SliceReader:
                 break
             for message in chain.from_iterable(part.messages for part in self._parts_of(batch)):
                 found.log_bytes += message.size
-                if (
-                    not self._ended
-                    and message.offset >= self._watermark
-                    and message.offset not in self._finished
-                ):
+                offset = message.offset
+                is_left = offset >= self._watermark and offset not in self._finished
+                if is_left and not self._ended:
                     add(message)
                     yield from writer.full()
         yield from writer.flush()

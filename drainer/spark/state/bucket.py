@@ -163,10 +163,7 @@ def _reason(error: Exception) -> str:
     answer = MESSAGE.search(text)
     text = " ".join((answer[1] if answer else text).split())[:REASON_LENGTH]
     for name, value in os.environ.items():
-        if (
-            value
-            and name.startswith(VENDORS)
-            and any(word in name.lower() for word in SECRET_WORDS)
-        ):
+        is_secret = any(word in name.lower() for word in SECRET_WORDS)
+        if value and is_secret and name.startswith(VENDORS):
             text = text.replace(value, "***")
     return text
