@@ -40,6 +40,7 @@ CORE = ("cli", "control", "core", "engine", "kafka", "model", "operations", "pol
 CALLS = {"consume", "commit", "write", "replace"}  # of the client and of files, seen from outside
 RUNNERS = {"run_until_complete", "run_forever", "call_soon_threadsafe"}  # of loops and threads
 LOCK = "kafka/lock.py"  # it commits a number of its own
+LOOK = "operations/look.py"  # it splits a few messages before the drain
 HANDLER = "handler_of_the_walk.py"
 
 # What stands for a change: its title, where it is looked for, and the names that are its own.
@@ -122,13 +123,16 @@ class Tracer:
             return
         module, name = _module_of(frame), getattr(arg, "__name__", "")
         if event == "call" and _has_message(frame) and (module or _is_handler(frame)):
+            if LOOK in _stack(frame):
+                return
             if not self._was_read:
                 self._was_read = True
                 self.modules.update(*self._reading.values())
             self.modules |= set(_stack(frame)) if _is_handler(frame) else {module}
         elif module and module != LOCK and event == "c_call" and name in CALLS:
             if name == "consume":
-                self._reading[threading.get_ident()] = set(_stack(frame))
+                if LOOK not in (stack := set(_stack(frame))):
+                    self._reading[threading.get_ident()] = stack
             elif self._was_read and (name == "commit" or module.startswith("store/")):
                 self.modules |= set(_stack(frame))
                 self._committed = name == "commit"
