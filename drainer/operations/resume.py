@@ -122,6 +122,12 @@ def prepare_resume(
     )
     plan = _resumed(terms, loaded, partitions, classes, event)
     readers = None if terms.commits else live_readers(cluster, terms.group)
+    undone = [f"the drain {known.last_run(runtime.wall())}"] if known.undone else ()
+    before = known.resuming.handler_options
+    for name in {**loaded.plan.terms.options, **options}:
+        before.pop(name, None)
+    had = listed([*before.values()])
+    lacking = [f"the last run had {had}, which this run lacks"] if before else ()
     found = Preview(
         *(plan, Concurrency.of(running.concurrency), running.buffer_bytes, file.path),
         _actions(known, committed),
@@ -129,12 +135,12 @@ def prepare_resume(
         checks=tuple(text for text, _ in checks),
         warnings=(
             *filter(None, [readers]),
-            *_warnings(cluster, loaded, plan, policy, gaps, open_, options),
+            *_warnings(cluster, loaded, plan, policy, gaps, open_),
             *replaced,
         ),
         open_transactions=open_,
         needs_yes=readers is not None,
-        notes=(f"the drain {known.last_run(runtime.wall())}",) if known.undone else (),
+        notes=(*undone, *lacking),
     )
     return build_prepared(cluster, found, handler, running, policy, file, loaded)
 
@@ -210,13 +216,8 @@ def _warnings(
     policy: Policy,
     gaps: Mapping[int, Sequence[Range]],
     open_: Sequence[OpenTransaction],
-    options: Mapping[str, str],
 ) -> Iterator[str]:
     yield from loaded.warnings
-    with_value = {**loaded.plan.terms.options, **options}
-    before = loaded.plan.account.resuming.handler_options.items()
-    if lacking := [text for name, text in before if name not in with_value]:
-        yield f"the last run had {listed(lacking)}, which this run lacks"
     if gaps:
         lost = name_lost(gaps)
         yield f"retention deleted records before the drain handled them, so they are lost: {lost}"

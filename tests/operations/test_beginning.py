@@ -105,9 +105,9 @@ def test_a_resume_without_handler_options_of_the_last_run_names_them(story: Stor
     before = Resuming(options, ("--set url=…", "--tune on-end=…"), "process", "5")
     story.file.write(changed(story.write_plan(20), resuming=before, options={"kept": "1"}))
 
-    warnings = story.prepared_to_resume().action.warnings
+    notes = story.prepared_to_resume().action.all_notes
 
-    assert "the last run had --set ms=200, --set url=…, which this run lacks" in warnings
+    assert "the last run had --set ms=200, --set url=…, which this run lacks" in notes
 
 
 def test_a_finished_plan_is_archived_only_for_a_new_drain_that_begins(
