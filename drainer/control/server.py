@@ -61,7 +61,7 @@ class ControlServer:
     ) -> None:
         self.control = control
         self.trouble: str | None = None
-        self._name, self._link = socket_name(plan), link_to(plan)
+        self._name = socket_name(plan)
         self._plan = plan
         self._about = about
         self._give_up = give_up
@@ -82,8 +82,9 @@ class ControlServer:
             threading.Thread(target=listener.serve_forever, name="control", daemon=True).start()
             self._at_exit.enter_context(listener)
             self._at_exit.callback(listener.shutdown)
+            # By now, the folder exists.
             with suppress(OSError):  # An earlier run has made it, or the plan is in a store.
-                self._link.symlink_to(self._plan)
+                link_to(self._plan).symlink_to(self._plan)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -106,7 +107,7 @@ class ControlServer:
             self._summary = summary
         if summary.reached_its_end:
             with suppress(OSError):
-                self._link.unlink()
+                link_to(self._plan).unlink()
 
     def report(self) -> DrainReport:
         """Make a report of this moment."""

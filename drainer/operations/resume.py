@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -122,12 +123,6 @@ def prepare_resume(
     )
     plan = _resumed(terms, loaded, partitions, classes, event)
     readers = None if terms.commits else live_readers(cluster, terms.group)
-    undone = [f"the drain {known.last_run(runtime.wall())}"] if known.undone else ()
-    before = known.resuming.handler_options
-    for name in {**loaded.plan.terms.options, **options}:
-        before.pop(name, None)
-    had = listed([*before.values()])
-    lacking = [f"the last run had {had}, which this run lacks"] if before else ()
     found = Preview(
         *(plan, Concurrency.of(running.concurrency), running.buffer_bytes, file.path),
         _actions(known, committed),
@@ -140,7 +135,7 @@ def prepare_resume(
         ),
         open_transactions=open_,
         needs_yes=readers is not None,
-        notes=(*undone, *lacking),
+        notes=tuple(_notes(loaded.plan, options, runtime.wall())),
     )
     return build_prepared(cluster, found, handler, running, policy, file, loaded)
 
@@ -207,6 +202,15 @@ def _ensure_same_split(plan: OffsetPlan, handler: LoadedHandler) -> None:
                 " from the committed offset with `drainer run` and another --plan: that handles the"
                 " class again.",
             )
+
+
+def _notes(plan: OffsetPlan, options: Mapping[str, str], now: datetime) -> Iterator[str]:
+    if plan.account.undone:
+        yield f"the drain {plan.account.last_run(now)}"
+    known = {**plan.terms.options, **options}
+    before = plan.account.resuming.handler_options.items()
+    if lacking := [text for name, text in before if name not in known]:
+        yield f"the last run had {listed(lacking)}, which this run lacks"
 
 
 def _warnings(

@@ -691,6 +691,12 @@ def test_drainer_s_own_code_need_not_be_named_again(handler: str) -> None:
     assert not [*foreign_code(replace(PLAN.terms, handler=handler, payloads=own))]
 
 
+def test_drainer_s_own_module_is_named_alike_in_a_clone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(handlers.__path__[0]).parents[1])
+    found = load_handler("drainer.letters.resend:Resend", PayloadSettings(), {})
+    assert found.absolute_reference == found.reference
+
+
 @pytest.mark.parametrize(
     "handler",
     ["h.py:Reindex", "my.handlers", "drainer.py", "drainer.x.py:A", "drainer.x/h:A", "count:A"],
