@@ -207,6 +207,8 @@ def become(request: dict[str, Any], fds: Sequence[int]) -> tuple[str, list[str]]
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     os.environ.clear()
     os.environ.update(request["env"])
+    if folder := os.environ.get("XDG_RUNTIME_DIR"):  # It sees no other drains of the machine.
+        vars(import_module("drainer.control.place")).update(USERS=Path(folder), TMP=Path(folder))
     time.tzset()
     os.chdir(request["folder"])
     sys.path.insert(0, str(Path.cwd()))  # as -m does

@@ -198,6 +198,9 @@ def trace_of(seed: int) -> str:
 
 COMPARED = 12
 PRINT_TRACES = f"""
+import os, pathlib
+from drainer.control import place
+place.USERS = place.TMP = pathlib.Path(os.environ["XDG_RUNTIME_DIR"])
 from simulation.test_simulation import trace_of
 for seed in range({COMPARED}):
     print(seed, trace_of(seed))
