@@ -327,8 +327,10 @@ class Lanes:
         if self._urgent:
             self._waiting -= 1
             return self._urgent.popleft()
-        if self._waiting < self._critical_below and (critical := self._start_critical()):
-            return critical
+        if self._waiting < self._critical_below:
+            critical = self._start_critical()
+            if critical is not None:
+                return critical
         line = self._line
         while line or (line := self._next_block()):
             entry: Any = line.popleft()

@@ -52,8 +52,8 @@ def import_place(place: str, reference: str) -> tuple[ModuleType, str]:
         return _import_file(Path(place), reference), str(Path(place).absolute())
     folder, name = Path(place).parent.absolute(), Path(place).name
     module = _import_module(folder, name, reference)
-    is_own = place.startswith("drainer.")  # The package that runs, even in a clone of it.
-    if _lies_in(folder, name) and not is_own:
+    # drainer's own modules are those of the package that runs, even in a clone of it.
+    if _lies_in(folder, name) and not (place == name and name.startswith("drainer.")):
         return module, str(folder / name)
     if "/" in place:  # A module of this name elsewhere is not the requested one.
         raise _no_module(reference, name, f"in {folder}, or an installed one hides it")

@@ -25,7 +25,7 @@ from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
 from drainer.model.priority import NO_CLASSES, PriorityClasses
 from drainer.model.progress import Progress
-from drainer.model.ranges import RangeSet, count_offsets
+from drainer.model.ranges import count_offsets, intersect, join_ranges
 from drainer.model.rate_cap import CapCurve
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.terms import RedriveSettings, Terms
@@ -143,7 +143,7 @@ def prepare(
         *backlog.checks,
     ]
     plan = _new_plan(cluster, request, topic, backlog, policy.failures, running, runtime)
-    elsewhere = _known_elsewhere(request, plan)
+    elsewhere = _known_elsewhere(request, plan, file.path)
     is_blind = request.range.from_ in OF_GROUPS and not (is_new or seen or elsewhere)
     found = Preview(
         *(plan, Concurrency.of(running.concurrency), running.buffer_bytes, path),
@@ -228,8 +228,10 @@ def _warnings(
         yield f"drainer sets the plan of the {drain} aside, because {why}"
 
 
-def _known_elsewhere(request: Request, plan: OffsetPlan) -> list[str]:
+def _known_elsewhere(request: Request, plan: OffsetPlan, own: PlanPlace) -> list[str]:
     """Return a warning for each other plan of the group that has done some of what is to be done.
+
+    ``own`` is the place of the new plan.
 
     Raises PlanRefused for the first of them, unless the request names the file of its plan.
     """
@@ -237,7 +239,9 @@ def _known_elsewhere(request: Request, plan: OffsetPlan) -> list[str]:
 
     found = []
     for path, other in left_of(plan.terms) if plan.terms.redrive is None else ():
-        if done := _done_above(other.account, plan.account.partitions):
+        if path == (own.resolve() if isinstance(own, Path) else own):
+            continue  # It was checked before, and will be set aside.
+        if done := _done_in(other.account, plan.account.partitions):
             unfinished = f"{path} has an unfinished drain of this group with {done}"
             resume = other.account.resuming.command(path)
             if request.plan_path is None:
@@ -249,18 +253,21 @@ def _known_elsewhere(request: Request, plan: OffsetPlan) -> list[str]:
     return found
 
 
-def _done_above(account: Account, partitions: Mapping[int, PartitionPlan]) -> str:
-    """Return what an account has as done above the start of these partitions; empty if nothing."""
+def _done_in(account: Account, partitions: Mapping[int, PartitionPlan]) -> str:
+    """Return what an account has as done in the offsets of these partitions; empty if nothing."""
     messages, subs, may_have_more = 0, 0, False
     for number in account.partitions.keys() & partitions.keys():
-        start, known = partitions[number].start, account.claims[ALL][number]
-        finished = ((account.partitions[number].start, known.watermark), *known.finished)
-        messages += count_offsets(RangeSet(finished).from_offset(start))
-        for claim in account.claims.values():
-            partial = claim[number].partial.items()
-            subs += sum(part.bits.bit_count() for offset, part in partial if offset >= start)
-            may_have_more |= claim[number].end > start
-        may_have_more |= account.state is not None and account.partitions[number].end > start
+        own, new = account.partitions[number], partitions[number]
+        start, end = max(new.start, own.start), min(new.end, own.end)
+        for name, claim in account.claims.items():
+            known = claim[number]
+            partial = {n: part for n, part in known.partial.items() if start <= n < end}
+            subs += sum(part.bits.bit_count() for part in partial.values())
+            finished = join_ranges([(own.start, known.watermark), *known.finished])
+            whole = count_offsets(intersect(finished, ((start, max(start, end)),)))
+            messages += whole if name == ALL else 0
+            may_have_more |= bool(whole or partial)
+        may_have_more |= account.state is not None and start < end
     if not may_have_more:
         return ""
     each = (messages, "message"), (subs, "sub-message")

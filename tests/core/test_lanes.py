@@ -96,6 +96,21 @@ def test_the_longest_critical_lane_goes_before_others_that_are_critical() -> Non
     assert list(keys_taken(lanes)) == [*"edf", *"abc"]
 
 
+def test_a_sub_message_of_a_handler_s_own_type_may_be_false() -> None:
+    class Empty(SubMessage):
+        def __bool__(self) -> bool:
+            return False
+
+    lanes = Lanes()
+    lanes.adjust(workers=4)
+    lanes.push_each([Empty("a", None) for _ in range(10)])
+    for _ in range(10):
+        sub = lanes.take()
+        assert sub is not None
+        lanes.finish(sub)
+    assert not len(lanes)
+
+
 def test_a_lane_becomes_critical_when_the_rest_gets_less() -> None:
     lanes = for_two()
     push_each(lanes, *"abcdefghijklmnop", *"z" * 4)  # It is critical below 16 in all.

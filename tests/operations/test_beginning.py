@@ -149,7 +149,9 @@ def test_a_plan_of_which_nothing_was_handled_makes_room_for_another_drain(story:
     assert story.file.load().plan.terms.drain_id != first
 
 
-def test_a_plan_that_moved_the_group_is_kept_until_that_is_undone(story: Story) -> None:
+def test_a_plan_that_moved_the_group_is_kept_until_that_is_undone(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A drain from the committed offset would leave out what ``--from`` skipped."""
     story.put_group(0)
     assert story.drain(story.prepared(Fails(), from_="10")).exit_code == 5
@@ -162,6 +164,9 @@ def test_a_plan_that_moved_the_group_is_kept_until_that_is_undone(story: Story) 
     loaded = story.file.load()
     moves = undo_moves(story.cluster, loaded)
     undo(story.cluster, story.file, loaded, moves, lambda _: None)
+    monkeypatch.chdir(story.file.path.parent)
+    request = Request(story.topic.name, story.group, LoadedHandler(REFERENCE, Count()))
+    assert prepare(story.cluster, request, LocalSettings()), "nothing of the plan is repeated"
     assert story.drain(story.prepared()).messages.done == MESSAGES
 
 
@@ -297,6 +302,9 @@ def test_a_run_from_another_folder_repeats_nothing_of_an_unfinished_plan_by_yes_
     hint = caught.value.hint or ""
     assert "name the new plan with --plan" in hint
     assert f"drainer resume {story.file.path}" in hint
+    if known.watermark == 10:
+        begun = prepare(story.cluster, replace(request, until="12"), LocalSettings())
+        assert not begun.action.warnings, "nothing of these offsets is done"
     named = replace(request, plan_path=tmp_path / "again.plan.json")
     (warning,) = prepare(story.cluster, named, LocalSettings()).action.warnings
     assert done in warning
