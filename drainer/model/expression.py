@@ -51,13 +51,16 @@ class Expression:
     """A parsed expression.
 
     ``names`` are the names that it uses, including functions and variables. With ``gives_truth``,
-    its value must be true or false. Raises BadExpression.
+    its value must be true or false. With ``absent_is_null``, a field that an object does not have
+    is null, and so are the fields of null. Raises BadExpression.
     """
 
-    def __init__(self, text: str, *, gives_truth: bool = True) -> None:
+    def __init__(
+        self, text: str, *, gives_truth: bool = True, absent_is_null: bool = False
+    ) -> None:
         if not text.strip():
             raise BadExpression("the expression is empty", hint=EXAMPLE)
-        self._context = context = _DataContext()
+        context = _DataContext(absent_is_null)
         rule = _parse(text, context)
         self.names = frozenset(context.symbols)
         tree = rule.statement.expression
@@ -75,16 +78,12 @@ class Expression:
             )
         self._evaluate = _sub_key_test(tree) or rule.evaluate
 
-    def evaluate(self, facts: Facts, *, absent_is_null: bool = False) -> Any:
+    def evaluate(self, facts: Facts) -> Any:
         """Compute the value of the expression.
-
-        With ``absent_is_null``, a field that an object does not have is null, and so are the fields
-        of null. Threads that call this at the same time must agree on that.
 
         Raises Missing if it needs a field that an object does not have, and Undecided if it has no
         value for another reason.
         """
-        self._context.absent_is_null = absent_is_null
         try:
             return self._evaluate(facts)
         except Undecided:
@@ -111,9 +110,8 @@ def _why_undecided(error: BaseException) -> str:
 class _DataContext(Context):  # type: ignore[misc, unused-ignore]
     """Finds names in ``Facts`` and fields in a ``View``, and nowhere else."""
 
-    absent_is_null = False
-
-    def __init__(self) -> None:
+    def __init__(self, absent_is_null: bool) -> None:
+        self._absent_is_null = absent_is_null
         super().__init__(
             resolver=lambda facts, name: facts[name],
             type_resolver=_type_of,
@@ -133,7 +131,7 @@ class _DataContext(Context):  # type: ignore[misc, unused-ignore]
         raise errors.SymbolResolutionError(name, thing=thing)
 
     def resolve_attribute(self, thing: Any, object_: Any, name: str) -> Any:
-        if self.absent_is_null and (
+        if self._absent_is_null and (
             object_ is None or (isinstance(object_, View) and name not in object_)
         ):
             return None

@@ -119,18 +119,20 @@ class _Computed:
     def __init__(self, text: str, *, option: str = "--barrier") -> None:
         from drainer.model.expression import Expression  # noqa: PLC0415 - its import is slow
 
+        is_barrier = option == "--barrier"
         self._named = f"{option} {text}"
-        self._expression = Expression(text, gives_truth=option == "--barrier")
+        self._exact = Expression(text, gives_truth=is_barrier)
+        self._with_nulls = Expression(text, gives_truth=is_barrier, absent_is_null=True)
 
     def value(self, content: Any, facts: Facts) -> Any:
         """Return the value; None if it needs a field that is missing. Raises ValueError."""
         try:
-            return self._expression.evaluate(facts)
+            return self._exact.evaluate(facts)
         except Missing:
             with suppress(Undecided):  # A comparison with null may have no value, either.
-                return self._expression.evaluate(facts, absent_is_null=True)
+                return self._with_nulls.evaluate(facts)
         except Undecided as error:
-            if content is not None or "payload" not in self._expression.names:
+            if content is not None or "payload" not in self._exact.names:
                 raise ValueError(f"{self._named}: {error}") from None
         return None  # A tombstone has no fields.
 
