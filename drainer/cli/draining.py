@@ -244,7 +244,7 @@ def preview_and_drain(
                     Callbacks(show, view.print_line, give_up, resuming),
                     control=control,
                 )
-        except Signalled as error:  # It had begun nothing yet.
+        except Signalled as error:  # The signal came before the drain had begun anything.
             if not action.resumes:
                 raise
             show_cut_short(terminal, error, action.plan_path, resuming())

@@ -52,7 +52,7 @@ ALONE_RUNNING = "alone, running"
 UNRANKED = 0  # The rank of a lane that is in no bucket.
 SHORTEST = 2  # A single sub-message is never critical: either all are as short, or longer go first.
 NOT_HELD = -1
-# The least number that waits in a lane of a bucket.
+# By rank of a bucket, the least number of sub-messages that wait in a lane of it.
 LEAST = (*range(4), *(quarter << octave for octave in range(60) for quarter in range(4, 8)))
 GONE = -1  # The ``lanes_ahead`` of a sub-message that has left the line, or can't become ready.
 
@@ -621,7 +621,8 @@ class Lanes:
             self._hot[lane] = None
         if lane.rank != UNRANKED:
             self._unrank(lane)
-        # This bucket is up to two octaves too high, so that a lane that grows is moved seldom.
+        # It goes into a bucket up to two octaves too high, so that a lane that grows is moved
+        # seldom.
         self._rank(lane, 4 * lane.waiting - 1)
         if lane.waiting < HOT_WAITING < lane.limit:
             lane.limit = HOT_WAITING

@@ -358,7 +358,7 @@ class Failures:
                 self._dispatcher.release(lead)
 
     def _skip_by_handler(self, sub: SubMessage, skip: Skip) -> None:
-        # Reasons are counted in this form.
+        # Reasons are counted by their texts, without the name of the exception.
         reason = describe(skip).removeprefix("Skip").removeprefix(": ")[:TEXT_LENGTH]
         self._dispatcher.skip(sub, reason or "no reason")
         self._moved()

@@ -342,7 +342,8 @@ class LocalSampler(MetricsSampler):
         self._spent.append((self._clock(), *self._processor()))
         dispatcher, to_come = self._dispatcher, 0.0
         left = dispatcher.remainder()
-        # If more wait, shorter lanes than those that count as hot take no longer than the rest.
+        # All lanes are looked at only while few sub-messages wait. While many do, a lane that is
+        # too short to count as hot takes no longer than the rest of the drain.
         few = left.waiting <= HOT_WAITING * self.concurrency
         longest, first = dispatcher.lanes.longest(among_all=few)
         if first is not None:

@@ -73,7 +73,8 @@ def show_cut_short(
         }
     )
     way = resume_field(resuming.command(plan), resuming)
-    cause = None if isinstance(error, Signalled) else error  # The headline of others is short.
+    # The text of a signal is the headline itself. Any other error is printed below a short one.
+    cause = None if isinstance(error, Signalled) else error
     headline = Line("Interrupted" if cause else str(error), Tone.WARN, STOPPED)
     terminal.present(Page(headline, (), cause=cause, ways_on=(way,)))
 
