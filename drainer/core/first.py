@@ -310,14 +310,19 @@ class PriorityDispatcher(Dispatcher):
             )
             for part in progress.partitions
         )
-        rest_s = self._rest_s(status, sum(beside.values()) + self.deferred, failures.rate)
+        later = sum(beside.values()) + self.deferred
+        rest_s = self._rest_s(status, later, sample.share, failures.rate)
         eta_s = progress.eta_s
         if eta_s is not None:
             eta_s = None if rest_s is None else eta_s + self._rest_after_s + rest_s
         return replace(status, progress=replace(progress, partitions=partitions, eta_s=eta_s))
 
-    def _rest_s(self, status: Status, subs: float, rate: float | None) -> float | None:
+    def _rest_s(
+        self, status: Status, subs: float, share: float, rate: float | None
+    ) -> float | None:
         """Estimate how long ``subs`` sub-messages of the rest take, at the latency of the class.
+
+        ``share`` of them go to the handler.
 
         It assumes that all workers are busy, except for one that is all that its longest lane may
         have. The rest may take less time: during this pass, calls return late because the process
@@ -327,7 +332,7 @@ class PriorityDispatcher(Dispatcher):
         handled = self.counts_of_class().finished - self.rule_filter.taken_out
         if not handled or whole is None:
             return None
-        calls = self.remainder().share * subs * whole.count / handled
+        calls = share * subs * whole.count / handled
         workers = min(status.limits.concurrency, 1 / max(self._rest.share, 1e-9))
         rest_s = calls * (recent or whole).mean_s / workers
         return max(rest_s, subs / rate) if rate else rest_s
