@@ -129,6 +129,23 @@ def fence(make_fence: Callable[..., tuple[Fence, Ends]]) -> Fence:
     return found
 
 
+def test_a_task_waits_for_its_first_lease(
+    make_fence: Callable[..., tuple[Fence, Ends]],
+) -> None:
+    fence, _ = make_fence()
+    fence.await_lease()
+    assert is_sure(fence)
+
+
+def test_a_task_goes_on_without_a_lease_to_report_that_it_has_none(
+    state: State, driver: tuple[State, ControlChannel, Lock]
+) -> None:
+    driver[2].confirmed = False
+    fence = Fence(state, 1, SHORT)
+    fence.await_lease()  # Nothing looks, so there is no lease.
+    assert not is_sure(fence)
+
+
 def test_between_two_looks_a_task_learns_what_the_driver_requests_and_no_more(
     driver: tuple[State, ControlChannel, Lock], make_fence: Callable[..., tuple[Fence, Ends]]
 ) -> None:

@@ -115,6 +115,7 @@ class TaskRunner:
                     )
                     drain = LocalDrain(context, ports, dispatcher)
                     fence.guard(attempt, drain.calls)
+                    fence.await_lease()
                     summary = drain.run_on(opened.loop)
                 if isinstance(summary.cause, LockLost):
                     raise summary.cause  # Another attempt at this task reports the outcome.

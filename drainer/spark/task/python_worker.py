@@ -92,6 +92,15 @@ class Fence:
             if self.lost is not None:
                 raise self.lost
 
+    def await_lease(self) -> None:
+        """Wait until calls may begin, but no longer than a lease lasts.
+
+        A handler that was just opened has seen no beats yet, which says nothing about the lock.
+        """
+        latest_s = self.clock() + self.times.lease_s
+        while self.lost is None and self.sure_until_s < self.clock() < latest_s:
+            time.sleep(CUT_LOOK_S)
+
     def leave(self) -> bool:
         """Stop guarding the attempt; return whether none of its calls is left in the handler.
 
