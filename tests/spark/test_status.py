@@ -174,6 +174,10 @@ def test_the_time_left_counts_sub_messages_of_waves_and_of_what_is_yet_to_be_rea
             assert status.progress.eta_s == pytest.approx((100 * 50 - done) / 100)
     assert share_finished(status.progress.partitions) == pytest.approx(1_950 / 5_000)
     assert status.progress.messages.finished == 0
+    for done in range(1_951, 1_991):  # Only one lane of the wave is left, which is slow.
+        now_s += 0.5
+        status = showing(done)
+    assert status.progress.eta_s == pytest.approx((100 * 50 - done) / (done / 39.5))
 
 
 def test_of_all_tasks_the_one_that_is_least_far_holds_the_watermark_back() -> None:

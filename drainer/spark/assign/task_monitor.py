@@ -9,7 +9,7 @@ from heapq import nlargest
 from typing import Any
 
 from drainer.core.remainder import ReadSample, Remainder
-from drainer.engine.meter import MetricsSampler
+from drainer.engine.meter import MINUTE_S, MetricsSampler
 from drainer.model.claims import ALL, Shard
 from drainer.model.latency import Latency, merge_latencies
 from drainer.model.merging import merge
@@ -76,12 +76,14 @@ class TaskMonitor(MetricsSampler):
         self._repeated = 0
         self.waves = 0
         self._about: int | None = None
-        self._wave_began_s = self._dispatched_s = self._clock()
+        self._dispatched_s = self._clock()
+        self._waves_began_s = deque([self._dispatched_s], maxlen=2)  # Those of the last two waves.
         self.tasks_most = 0
 
     def start(self) -> None:
         """Start to measure. The driver calls this once the tasks are checked and at work."""
-        self._started = self._wave_began_s = self._dispatched_s = self._clock()
+        self._started = self._dispatched_s = self._clock()
+        self._waves_began_s.append(self._started)
 
     def counts(self) -> tuple[Counts, Counts]:
         return self.aggregation.counts()
@@ -94,7 +96,7 @@ class TaskMonitor(MetricsSampler):
             self._finished[each.partition] += each.finished
         self.waves += 1
         self._about = about
-        self._wave_began_s = self._clock()
+        self._waves_began_s.append(self._clock())
 
     def note_dispatch(self) -> None:
         """Note that a dispatch has begun."""
@@ -160,6 +162,13 @@ class TaskMonitor(MetricsSampler):
         # If waves are not divided into shards, only what tasks have in memory is known of lanes.
         longest = max((each.limits.longest for each in self._now), default=0)
         self._measure(left, self.running, marks, max(longest, round(of_lane)), to_come)
+
+    @property
+    def _window_s(self) -> float:
+        # At the end of a wave, its longest lane may keep only one worker busy. So the pace is that
+        # of a whole wave.
+        since_s = self._clock() - self._waves_began_s[0]
+        return max(super()._window_s, min(MINUTE_S, since_s))
 
     def _lane_latency_s(self, latency: Latency) -> float:
         # A lane stands still while its next task begins, and that is not how long its calls take.
@@ -245,7 +254,7 @@ class TaskMonitor(MetricsSampler):
             self.waves,
             self._about,
             ahead,
-            now_s - self._wave_began_s,
+            now_s - self._waves_began_s[-1],
             Counter(map(self._state, tasks)),
             tuple(
                 task_name(task.name, task.host)
