@@ -103,8 +103,8 @@ class RecordOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BacklogOptions(RecordOptions):
-    """The backlog, and the handler that it goes through."""
+class InspectedOptions(RecordOptions):
+    """A backlog, and optionally the handler that it goes through."""
 
     group: str = _backlog(
         "Consumer group of the backlog. It must have no members while it drains.",
@@ -113,7 +113,9 @@ class BacklogOptions(RecordOptions):
         metavar="NAME",
         proposes="group",
     )
-    handler: str = handler_option(_HANDLER)
+    handler: str | None = handler_option(
+        "Handler whose split shows the spread over sub-keys. It handles nothing.", None
+    )
     from_: str = _backlog(
         "Start: committed, committed-or-earliest, committed-or-end, earliest, OFFSET or @ISO-TIME.",
         "committed",
@@ -131,6 +133,13 @@ class BacklogOptions(RecordOptions):
         False,
         risk="consumers of the group may handle the same sub-keys at the same time",
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BacklogOptions(InspectedOptions):
+    """The backlog to drain, and the handler that it goes through."""
+
+    handler: str = handler_option(_HANDLER)
     order: Order = _backlog(
         "Ordering guarantee. Use sub-key; the others are for benchmarks.",
         Order.SUB_KEY,

@@ -9,13 +9,7 @@ from typing import Annotated
 
 from drainer.cli.command import command, only
 from drainer.cli.connecting import ConnectionOptions, connect
-from drainer.cli.options import (
-    BacklogOptions,
-    Limits,
-    PayloadOptions,
-    RecordOptions,
-    handler_option,
-)
+from drainer.cli.options import InspectedOptions, Limits, PayloadOptions
 from drainer.insight.inspection import (
     HOT_SHARE,
     SAMPLE_MESSAGES,
@@ -30,7 +24,7 @@ from drainer.insight.survey import ItemShare
 from drainer.loading.loader import LoadedHandler
 from drainer.model.codec import builtins
 from drainer.model.listed import listed
-from drainer.model.option import as_field, number, option, options_of
+from drainer.model.option import number, option
 from drainer.model.settings import FailureSettings
 from drainer.text.escape import shorten
 from drainer.view import caps, figures
@@ -56,19 +50,6 @@ NAME_WIDTH = 40  # A key is cut to this many characters.
 NEAR_S = 24 * 3600  # Unless a drain's time is known, a deletion within this time is a warning.
 LEAST_SHOWN = 0.0005  # The lists of hot keys leave out keys with a smaller share than this.
 CHANCE = 2  # They also leave out keys that were seen at most this often, which may be chance.
-
-
-@dataclass(frozen=True, kw_only=True)
-class InspectedOptions(RecordOptions):
-    """The backlog that is inspected."""
-
-    group: str = as_field(options_of(BacklogOptions)["group"])
-    handler: str | None = handler_option(
-        "Handler whose split shows the spread over sub-keys. It handles nothing.", None
-    )
-    from_: str = as_field(options_of(BacklogOptions)["from_"])
-    until: str = as_field(options_of(BacklogOptions)["until"])
-    no_commit: bool = as_field(options_of(BacklogOptions)["no_commit"])
 
 
 @dataclass(frozen=True, kw_only=True)
