@@ -481,13 +481,7 @@ def _from(start: int, known: Progress | None) -> Progress:
     """
     if known is None:
         return Progress(start)
-    below = ((start, known.watermark),) if start < known.watermark else ()
-    finished = tuple(each for each in known.finished if each[1] > start)
+    finished = RangeSet(join_ranges(((0, known.watermark), *known.finished)))
     partial = {offset: each for offset, each in known.partial.items() if offset >= start}
-    joined = join_ranges((*below, *finished))
-    return Progress(
-        start,
-        tuple((max(start, first), end) for first, end in joined),
-        partial,
-        outcomes=known.outcomes,
-    )
+    above = tuple(finished.from_offset(start))
+    return Progress(start, above, partial, outcomes=known.outcomes)
