@@ -466,10 +466,7 @@ class Dispatcher:
 
     def claims(self) -> Claims:
         """Return the claims for the plan: this progress, and other claims that add to it."""
-        others: Claims = {}
-        if self._others is not None:
-            marks = {number: ledger.watermark for number, ledger in self.ledgers.items()}
-            others = self._others.needed(marks)
+        others = {} if self._others is None else self._others.needed(self.watermarks)
         return {ALL: self.progress(), **others}
 
     def record(self) -> Record | None:
