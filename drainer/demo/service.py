@@ -92,8 +92,8 @@ class Service:
         return found
 
 
-async def serve(port: int) -> None:
-    """Answer on a port for ever."""
+def serve(port: int) -> None:
+    """Answer on a port for ever, in another thread than the main one."""
     from aiohttp import web  # noqa: PLC0415 - an extra
 
     indexes: dict[str, Index] = {}
@@ -111,19 +111,16 @@ async def serve(port: int) -> None:
         del found["ids"], found["busy"]
         return web.Response(body=orjson.dumps(found))
 
-    application = web.Application()
-    application.router.add_route("*", "/updates", update)
-    application.router.add_get("/updates/{topic:.*}", account)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, HOST, port).start()
-    await asyncio.Event().wait()
+    app = web.Application()
+    app.router.add_route("*", "/updates", update)
+    app.router.add_get("/updates/{topic:.*}", account)
+    web.run_app(app, host=HOST, port=port, print=None, access_log=None, handle_signals=False)
 
 
 def main() -> None:
     """Serve until the file no longer has the URL of this service."""
     file, port = Path(sys.argv[1]), int(sys.argv[2])
-    Thread(target=asyncio.run, args=[serve(port)], daemon=True).start()
+    Thread(target=serve, args=[port], daemon=True).start()
     while file.exists() and file.read_bytes() == _url(port).encode():
         time.sleep(LOOK_S)
 
