@@ -79,14 +79,15 @@ def session_on(
     conf: Mapping[str, str] | None = None,
     *,
     print_line: PrintLine = lambda text: None,
+    spark: SparkSession | None = None,
 ) -> Iterator[Session]:
-    """Open a session: the one that already runs in this process, or a new one until the block ends.
+    """Open a session: ``spark``, the one of this process, or a new one until the block ends.
 
     A new session has the settings in ``conf``, unless ``settings`` has others. ``print_line`` gets
     a line when Spark has not answered for some seconds. Raises UsageError and Refused as
     ``spark_session`` does, and Refused if no master answers.
     """
-    running = SparkSession.getActiveSession()
+    running = spark or SparkSession.getActiveSession()
     if running is not None:
         session = Session.of(running)
         session.ensure(settings.of_spark)
@@ -107,17 +108,17 @@ def session_on(
     with spark_failures():
         try:
             late = f"Spark on {settings.master} is still starting"
-            spark = interruptible(start, late, print_line)
+            begun = interruptible(start, late, print_line)
         except KeyboardInterrupt:
             for gateway in gateways:  # The call in the other thread fails, which nobody sees.
                 gateway.proc.kill()
             raise
     try:
-        yield Session(spark)
+        yield Session(begun)
     finally:
         # Ctrl-C must not interrupt the call: py4j would take its answer for that of the next call.
         with suppress(DrainerError), spark_failures():
-            interruptible(spark.stop, interrupted=lambda: None)
+            interruptible(begun.stop, interrupted=lambda: None)
 
 
 def _on_server(settings: SessionSettings, name: str, print_line: PrintLine) -> Iterator[Session]:
@@ -150,17 +151,9 @@ def _on_server(settings: SessionSettings, name: str, print_line: PrintLine) -> I
 def drain_session(
     settings: SparkSettings, spark: SparkSession | None, drain_id: str, print_line: PrintLine
 ) -> Iterator[tuple[Session, Slots]]:
-    """Open the session of a drain, and count its slots.
-
-    It is the session that the drain was given, or else one from ``session_on``.
-    """
-    with ExitStack() as opened:
-        if spark is None:
-            started = session_on(settings, f"drainer {drain_id}", print_line=print_line)
-            session = opened.enter_context(started)
-        else:
-            session = Session.of(spark)
-            session.ensure(settings.of_spark)
+    """Open the session of a drain as ``session_on`` does, and count its slots."""
+    started = session_on(settings, f"drainer {drain_id}", print_line=print_line, spark=spark)
+    with started as session, ExitStack() as opened:
 
         def slots() -> Slots:
             opened.enter_context(session.draining())
