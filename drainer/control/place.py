@@ -34,35 +34,34 @@ def folders() -> list[Path]:
     There are several, because a drain and the process that steers it may run in different
     environments.
     """
-    uid = os.geteuid()
     given = os.environ.get("XDG_RUNTIME_DIR")
     found = [Path(given)] if given else []
-    found.append(USERS / str(uid))
-    own = [each / OURS for each in found if owner_of(each) == uid]
-    return [*dict.fromkeys(own), TMP / f"{OURS}-{uid}"]
+    found.append(USERS / str(os.geteuid()))
+    own = [each / OURS for each in found if is_own(each)]
+    return [*dict.fromkeys(own), TMP / f"{OURS}-{os.geteuid()}"]
 
 
 def make_folder(folder: Path) -> None:
     """Make a folder for sockets. Raises OSError if that fails, or if it is another user's."""
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    if owner_of(folder) != os.geteuid():
+    if not is_own(folder):
         raise PermissionError(f"{folder} belongs to another user")
     folder.chmod(0o700)
 
 
 def sockets() -> Iterator[Path]:
     """Yield the sockets of this user's drains. Some may be left by drains that are dead."""
-    for folder in folders():
-        if owner_of(folder) == os.geteuid():
-            with suppress(OSError):
-                yield from sorted(path for path in folder.glob(f"*{SUFFIX}") if is_own_socket(path))
+    for folder in filter(is_own, folders()):
+        with suppress(OSError):
+            found = sorted(folder.glob(f"*{SUFFIX}"))
+            yield from (path for path in found if is_own(path, stat.S_ISSOCK))
 
 
 def link_to(plan: PlanPlace) -> Path:
     """Return the link by which this machine remembers a plan until its drain is done."""
-    own = [folder for folder in folders() if owner_of(folder) == os.geteuid()]
-    return (own or folders())[0] / f"{socket_name(plan).removesuffix(SUFFIX)}{PLAN}"
+    folder = next(filter(is_own, folders()), folders()[0])
+    return folder / f"{socket_name(plan).removesuffix(SUFFIX)}{PLAN}"
 
 
 def remembered() -> Iterator[Path]:
@@ -89,18 +88,12 @@ def by_full_path(plan: Path) -> str:
     return f"Name it by its full path: {' or '.join(sorted(known))}." if known else ""
 
 
-def is_own_socket(path: Path) -> bool:
-    """Return whether a path is a socket of this user. A link to one is not."""
-    return owner_of(path, stat.S_ISSOCK) == os.geteuid()
-
-
-def owner_of(path: Path, is_right: Callable[[int], bool] = stat.S_ISDIR) -> int | None:
-    """Return the uid of the owner of a file or folder; None if it is missing or of another kind.
+def is_own(path: Path, is_right: Callable[[int], bool] = stat.S_ISDIR) -> bool:
+    """Return whether a path is this user's, and of the right kind, which a link to one is not.
 
     ``is_right`` decides by the mode whether the kind is right. By default, it must be a folder.
     """
-    try:
+    with suppress(OSError):
         found = path.lstat()
-    except OSError:
-        return None
-    return found.st_uid if is_right(found.st_mode) else None
+        return is_right(found.st_mode) and found.st_uid == os.geteuid()
+    return False
