@@ -8,6 +8,7 @@ object which several sub-messages share is in the chunk once.
 from __future__ import annotations
 
 import pickle
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
@@ -98,7 +99,7 @@ class ChunkWriter:
     def __init__(self, origin: Origin, *, whole_messages: bool = False) -> None:
         self._origin = origin
         self._whole_messages = whole_messages
-        self._chunks: dict[int, _Chunk] = {}
+        self._chunks: defaultdict[int, _Chunk] = defaultdict(_Chunk)
         self._full: dict[int, None] = {}
         self._memory = 0.0
         self._payloads = Payloads(decoded=whole_messages)
@@ -127,7 +128,7 @@ class ChunkWriter:
         for sub, shard in zip(subs, shards, strict=True):
             if shard < 0:
                 continue
-            chunk = chunks.get(shard) or self._open(shard)
+            chunk = chunks[shard]
             facts, key, payload = chunk.facts, sub.key, sub.content
             if facts and facts[-1] is of_message:
                 chunk.counts[-1] += 1
@@ -157,7 +158,7 @@ class ChunkWriter:
 
     def add_whole(self, shard: int, message: Message) -> None:
         """Add a message that is one sub-message by the default split."""
-        chunk = self._chunks.get(shard) or self._open(shard)
+        chunk = self._chunks[shard]
         chunk.values[len(chunk.facts)] = message.value
         chunk.facts.append(self._facts_of(message, 1, 0))
         self._memory += message.size
@@ -180,10 +181,6 @@ class ChunkWriter:
             yield self._take(shard)
         self._full.clear()
         self._memory = 0.0
-
-    def _open(self, shard: int) -> _Chunk:
-        chunk = self._chunks[shard] = _Chunk()
-        return chunk
 
     def _take(self, shard: int) -> Row:
         chunk = self._chunks.pop(shard)
