@@ -141,12 +141,9 @@ def is_suspended(pid: int) -> bool:
 
 
 def _started(pid: int) -> str | None:
-    if sys.platform == "linux":
-        return _started_linux(pid)
-    return _started_ps(pid)
-
-
-def _started_linux(pid: int) -> str | None:
+    if sys.platform != "linux":
+        state, _, started = _ps("stat=,lstart=", pid).partition(" ")
+        return None if not state or state.startswith("Z") else started.strip()
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -158,11 +155,6 @@ def _started_linux(pid: int) -> str | None:
     # A zombie with other threads that are still ending has not released its ports.
     ended = state in "ZX" and threads <= 1
     return None if ended else f"{boot_id}:{started_ticks}"
-
-
-def _started_ps(pid: int) -> str | None:
-    state, _, started = _ps("stat=,lstart=", pid).partition(" ")
-    return None if not state or state.startswith("Z") else started.strip()
 
 
 def _ps(columns: str, pid: int) -> str:
