@@ -19,7 +19,7 @@ from drainer.core.other_claims import OtherClaims
 from drainer.core.remainder import ReadSample, Remainder
 from drainer.message import Barrier, Message, ShippedMessage, SubMessage, Unsplit
 from drainer.model.account import KEY_LENGTH, NAMED_MOST, NONE_PARKED, ParkedLane, ParkedLanes
-from drainer.model.claims import ALL, Claims, Stream
+from drainer.model.claims import ALL, Claims, Stream, ahead_of
 from drainer.model.order import LANE_OF, Order, lane_of, lanes_of
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import DONE, Counts, Outcome, Progress
@@ -466,8 +466,8 @@ class Dispatcher:
 
     def claims(self) -> Claims:
         """Return the claims for the plan: this progress, and other claims that add to it."""
-        others = {} if self._others is None else self._others.needed(self.watermarks)
-        return {ALL: self.progress(), **others}
+        own, others = self.progress(), {} if self._others is None else self._others.claims
+        return {ALL: own, **ahead_of(others, own)}
 
     def record(self) -> Record | None:
         """Return what happened since the last call, for the journal; None if nothing finished."""

@@ -99,14 +99,14 @@ class OtherClaims:
     def __init__(
         self, claims: Claims, shard_map: ShardMap, maps: Mapping[str, ClassMap] | None = None
     ) -> None:
-        self._claims = {selector: claim for selector, claim in claims.items() if selector != ALL}
+        self.claims = {selector: claim for selector, claim in claims.items() if selector != ALL}
         self._shard_map = shard_map
         self._classes: dict[int, list[_Class]] = {}  # By partition.
         # By partition, number of shards in the division, and number of the shard.
         self._shards: dict[int, dict[int, dict[int, tuple[Progress, RangeSet]]]] = {}
         self._partial: dict[int, dict[int, list[Partial]]] = {}
         self._outcomes: dict[int, dict[Outcome, RangeSet]] = {}
-        for selector, by_partition in self._claims.items():
+        for selector, by_partition in self.claims.items():
             where = class_of(selector)
             selection = None if where is None else Selection(where)
             for partition, progress in by_partition.items():
@@ -122,7 +122,7 @@ class OtherClaims:
                 for offset, part in progress.partial.items():
                     parts.setdefault(offset, []).append(part)
         for partition in self._shards:
-            outcomes = merge_outcomes(claim[partition].outcomes for claim in self._claims.values())
+            outcomes = merge_outcomes(claim[partition].outcomes for claim in self.claims.values())
             self._outcomes[partition] = {outcome: RangeSet(at) for outcome, at in outcomes.items()}
 
     @property
@@ -190,16 +190,8 @@ class OtherClaims:
 
     def highest(self, partition: int) -> int:
         """Return the first offset at and after which no claim has finished anything."""
-        claims = (claim[partition] for claim in self._claims.values() if partition in claim)
+        claims = (claim[partition] for claim in self.claims.values() if partition in claim)
         return max((progress.end for progress in claims), default=0)
-
-    def needed(self, watermarks: Mapping[int, int]) -> Claims:
-        """Return the claims that have finished something above these watermarks."""
-        return {
-            selector: claim
-            for selector, claim in self._claims.items()
-            if any(progress.end > watermarks[n] for n, progress in claim.items())
-        }
 
 
 def _finished_bits(progress: Progress, finished: RangeSet, offset: int) -> int:

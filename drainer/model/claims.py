@@ -11,6 +11,7 @@ import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from struct import pack
+from typing import TypeVar
 from zlib import crc32
 
 from drainer.message import Barrier, SubMessage, Unsplit
@@ -29,6 +30,7 @@ _LONG = 0xFFFF_FFFF_FFFF_FFFF
 _NONE_HASH = crc32(b"none")
 
 Claims = Mapping[str, Mapping[int, Progress]]  # Progress by selector and partition.
+Claim = TypeVar("Claim", bound=Mapping[int, Progress])
 
 
 def key_hash(key: Hashable) -> int:
@@ -109,6 +111,15 @@ def claims_of(streams: Mapping[int, Progress]) -> dict[str, dict[int, Progress]]
         stream = Stream(number)
         claims.setdefault(str(stream.shard), {})[stream.partition] = progress
     return claims
+
+
+def ahead_of(claims: Mapping[str, Claim], base: Mapping[int, Progress]) -> dict[str, Claim]:
+    """Return the claims that have finished something above the watermarks of ``base``."""
+    return {
+        selector: claim
+        for selector, claim in claims.items()
+        if any(progress.end > base[n].watermark for n, progress in claim.items())
+    }
 
 
 def streams_of(claims: Claims) -> dict[int, Progress]:

@@ -12,7 +12,7 @@ from builders import progress_at
 from drainer.core.other_claims import OtherClaims
 from drainer.errors import SplitFailed
 from drainer.message import Barrier, Message, SubMessage, Unsplit
-from drainer.model.claims import ALL, Shard, ShardMap, key_hash
+from drainer.model.claims import ALL, Shard, ShardMap, ahead_of, key_hash
 from drainer.model.order import Order
 from drainer.model.progress import Outcome, Partial, Progress, checksum_keys
 from drainer.model.ranges import ranges_of
@@ -239,7 +239,6 @@ def test_a_claim_is_needed_while_it_has_something_above_the_watermark() -> None:
     )
 
     assert (others.highest(0), others.highest(1), others.highest(2)) == (8, 5, 0)
-    assert set(others.needed({0: 0, 1: 0})) == {"0/2", "1/2"}
-    assert set(others.needed({0: 7, 1: 5})) == {"0/2"}
-    assert set(others.needed({0: 8, 1: 4})) == {"1/2"}
-    assert not others.needed({0: 8, 1: 5})
+    for marks, needed in (((0, 0), {"0/2", "1/2"}), ((7, 5), {"0/2"}), ((8, 4), {"1/2"})):
+        assert set(ahead_of(others.claims, dict(enumerate(map(Progress, marks))))) == needed
+    assert not ahead_of(others.claims, {0: Progress(8), 1: Progress(5)})

@@ -15,7 +15,7 @@ from drainer.core.merge import TaskRecord, count_in, undecided
 from drainer.core.remainder import sure_share
 from drainer.errors import account_wrong
 from drainer.model.account import ParkedLanes, StateReference
-from drainer.model.claims import ALL, Claims, Shard
+from drainer.model.claims import ALL, Claims, Shard, ahead_of
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import OTHERWISE, Counts, OutcomeRanges, Progress, merge_outcomes
 from drainer.model.ranges import (
@@ -363,7 +363,7 @@ class Aggregation:
             self._fold(wave, others)
         for n, counts in self._counted().items():
             base[n] = replace(base[n], sub_messages=base[n].sub_messages + counts)
-        return {ALL: base, **_ahead_of(others, base)}
+        return {ALL: base, **ahead_of(others, base)}
 
     def counts(self) -> tuple[Counts, Counts]:
         """Return the counts of messages, and of sub-messages."""
@@ -482,19 +482,10 @@ class Aggregation:
             _add(wave, self._base)
             self._fold(wave, self._others)
             del self._waves[number]
-            self._others = _ahead_of(self._others, self._base)
+            self._others = ahead_of(self._others, self._base)
 
 
 def _add(wave: _Wave, base: dict[int, Progress]) -> None:
     for n, part in wave.parts.items():
         known, messages = base[n], base[n].messages + part.messages
         base[n] = known.merge(Progress(0, part.finished, {}, messages, known.sub_messages))
-
-
-def _ahead_of(claims: Changes, base: Mapping[int, Progress]) -> Changes:
-    """Return the claims that have finished something above the watermarks of the claim "all"."""
-    return {
-        selector: claim
-        for selector, claim in claims.items()
-        if any(progress.end > base[n].watermark for n, progress in claim.items())
-    }
