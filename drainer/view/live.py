@@ -99,10 +99,6 @@ def _concurrency(calls: int) -> Change:
     return Change({"concurrency": max(1, calls)})
 
 
-def _ignore(_: str) -> None:
-    pass
-
-
 FRAME_S = 0.2  # The time between two drawings of a running line.
 # What handlers print is kept until the next frame, but no more than this many characters. Beyond
 # that it is printed at once, or the oldest is dropped while the terminal takes nothing.
@@ -142,7 +138,7 @@ class LiveView:
         self._live.start()
         if (descriptor := self._terminal.keyboard) is not None:
             # Without keys they are read all the same, because their echo would spoil the frame.
-            pressed = _ignore if self._keys is None else self._keys.press
+            pressed = (lambda _: None) if self._keys is None else self._keys.press
             self._streams.enter_context(keyboard(descriptor, pressed))
         return self
 
