@@ -88,13 +88,8 @@ def left_of(terms: Terms) -> Iterator[tuple[Path, OffsetPlan]]:
 def left_known() -> list[FoundDrain]:
     """Find the plans in this folder, and those that this machine remembers elsewhere, whose drains
     are not done and no longer run."""
-    found = (*left_in(Path()), *left(remembered()))
+    found = left((*sorted(Path().glob(PLANS)), *remembered()))
     return [*{each.path: each for each in found}.values()]
-
-
-def left_in(folder: Path) -> Iterator[FoundDrain]:
-    """Find the plans in a folder whose drains are not done and no longer run."""
-    return left(sorted(folder.glob(PLANS)))
 
 
 def left(paths: Iterable[Path]) -> Iterator[FoundDrain]:

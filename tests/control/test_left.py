@@ -11,13 +11,14 @@ import pytest
 from builders import a_plan, changed, progress_at
 from drainer.cli.options import parse_present
 from drainer.cli.steering import found_as_json, running_page, state_of
-from drainer.control.client import left_in, left_known, request
+from drainer.control.client import FoundDrain, left, left_known, request
 from drainer.control.place import link_to, make_folder
 from drainer.engine.control import Pause
 from drainer.errors import PlanRefused, Refused
 from drainer.model.account import Event, EventKind, Resuming
 from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan
+from drainer.store.place import PLANS
 from drainer.store.plan_file import PlanFile
 from privileges import UNPRIVILEGED
 
@@ -45,13 +46,17 @@ def write(folder: Path, name: str, plan: OffsetPlan) -> PlanFile:
     return file
 
 
+def left_in(folder: Path) -> list[FoundDrain]:
+    return [*left(sorted(folder.glob(PLANS)))]
+
+
 def test_what_was_stopped_or_killed_is_listed_with_how_to_resume_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name, plan in (("a b", KILLED), ("b", STOPPED), ("c", DONE), ("d", HALTED)):
         write(tmp_path, name, plan)
-    found = list(left_in(tmp_path))
+    found = left_in(tmp_path)
     assert [state_of(each) for each in found] == ["killed", "stopped", "halted"]
     page = running_page(found)
     assert [way.value for way in page.ways_on] == ["drainer resume PLAN"], "however many there are"
@@ -95,12 +100,12 @@ def test_a_request_to_a_drain_that_has_ended_says_how_it_ended(
 def test_a_drain_that_a_process_works_on_is_not_left(tmp_path: Path) -> None:
     file = write(tmp_path, "a", KILLED)
     file.acquire()
-    assert list(left_in(tmp_path)) == []
+    assert left_in(tmp_path) == []
     (tmp_path / "b.plan.json").symlink_to(file.path)
-    assert list(left_in(tmp_path)) == []
+    assert left_in(tmp_path) == []
     assert PlanFile(file.path).is_locked
     file.release()
-    assert len(list(left_in(tmp_path))) == 2
+    assert len(left_in(tmp_path)) == 2
 
 
 def test_looking_changes_nothing_in_the_folder(tmp_path: Path) -> None:
@@ -108,7 +113,7 @@ def test_looking_changes_nothing_in_the_folder(tmp_path: Path) -> None:
     lock = tmp_path / f".{file.path.name}.lock"
     lock.touch()  # as a killed process leaves it
     before = sorted(tmp_path.iterdir())
-    assert len(list(left_in(tmp_path))) == 1
+    assert len(left_in(tmp_path)) == 1
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -121,7 +126,7 @@ def test_what_is_not_a_plan_and_what_others_could_have_written_is_skipped(tmp_pa
     write(tmp_path, "f", changed(KILLED, updated="0001-01-01T00:00:00+14:00"))
     if os.geteuid() == 0:
         os.chown(write(tmp_path, "g", KILLED).path, UNPRIVILEGED, UNPRIVILEGED)
-    assert list(left_in(tmp_path)) == []
+    assert left_in(tmp_path) == []
 
 
 def test_in_another_folder_a_plan_is_named_by_its_path_if_this_machine_remembers_it(
