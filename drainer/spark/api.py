@@ -27,7 +27,7 @@ from drainer.api import (
 )
 from drainer.engine.preview import SPARK, ShownEngine
 from drainer.engine.runtime import THIS_PROCESS
-from drainer.errors import PlanRefused, handling_nothing
+from drainer.errors import handling_nothing
 from drainer.kafka.cluster import Cluster
 from drainer.model.option import Concurrency
 from drainer.model.order import Order
@@ -187,19 +187,13 @@ def _prepare(
     running: LocalSettings,
 ) -> Prepared:
     if file.exists and not (loaded := file.load()).plan.account.complete:
-        plan = loaded.plan
-        drains = plan.terms.topic, plan.terms.group, plan.terms.commits
-        if drains != (request.topic, request.group, request.commits):
-            commits = "" if plan.terms.commits else ", without commits"
-            raise PlanRefused(
-                f"{file.path} is the plan of another drain: topic {plan.terms.topic}, group"
-                f" {plan.terms.group}{commits}",
-                hint="Name another file.",
+        terms, wanted = loaded.plan.terms, (request.topic, request.group, request.commits)
+        if (terms.topic, terms.group, terms.commits) == wanted:
+            return prepare_resume(
+                *(cluster, file, loaded, running, resumes),
+                load=lambda _, payloads, __: request.handler.fresh(payloads),
             )
-        return prepare_resume(
-            *(cluster, file, loaded, running, resumes),
-            load=lambda _, payloads, __: request.handler.fresh(payloads),
-        )
+    # This refuses to set the unfinished plan of another drain aside.
     return prepare(cluster, request.configured(running.options), running)
 
 
