@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from drainer.text.escape import shorten
+from drainer.text.escape import repr_of, shorten
 
 _ATOMS = (str, bytes, int, float, complex, bool, type(None))
 _NAMED = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
@@ -93,8 +93,4 @@ def equal(one: Any, other: Any) -> bool:
 
 def short(value: Any, width: int = 200) -> str:
     """Return the repr of a value, shortened in its middle. Never raises."""
-    try:
-        text = repr(value)
-    except Exception:  # The user's own code may run here.
-        text = f"<{type(value).__name__}>"
-    return shorten(text, width)
+    return shorten(repr_of(value), width)

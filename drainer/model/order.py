@@ -7,6 +7,7 @@ from contextlib import suppress
 from enum import Enum
 
 from drainer.message import SubMessage
+from drainer.text.escape import repr_of
 
 
 class Order(Enum):
@@ -52,10 +53,7 @@ def key_text(key: Hashable) -> str:
             return key.encode().decode()
         if type(key) is bytes:
             return key.decode()
-    try:
-        return repr(key)
-    except Exception:  # The user's own code may raise anything.
-        return f"<{type(key).__name__}>"
+    return repr_of(key)
 
 
 def lanes_of(order: Order) -> Callable[[SubMessage], Sequence[Hashable]]:

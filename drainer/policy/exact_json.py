@@ -13,6 +13,7 @@ from uuid import UUID
 
 from msgspec import Raw, json
 
+from drainer.text.escape import repr_of
 from drainer.text.raw_json import raw_json
 
 LITERAL_CHARACTERS_MOST = 256 * 1024  # To read a literal, Python takes 500 times as many bytes.
@@ -148,10 +149,7 @@ def as_literal(value: Any) -> tuple[str, bool]:
 
     It never raises.
     """
-    try:
-        text = repr(value)
-    except Exception:  # The user's own code may raise anything.
-        return f"<{type(value).__name__}>", False
+    text = repr_of(value)
     try:
         return text, _is_same(value, from_literal(text))
     except _NO_LITERAL:

@@ -63,6 +63,14 @@ def encodable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
+def repr_of(value: object) -> str:
+    """Return the repr of a value. It never raises, although the repr may be the user's own code."""
+    try:
+        return repr(value)
+    except Exception:
+        return f"<{type(value).__name__}>"
+
+
 def command(verb: str, *words: str | Path, options: Sequence[str] = ()) -> str:
     """Return a command that can be copied into a shell, such as ``drainer resume 'my plan.json'``.
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Hashable
 from hashlib import blake2b
 
-from drainer.text.escape import SCREEN, foreign, shorten
+from drainer.text.escape import SCREEN, foreign, repr_of, shorten
 from drainer.text.secret import redact
 
 VARIABLE = "DRAINER_MASK_KEYS"
@@ -56,15 +56,8 @@ def mask_text(text: str) -> str:
 
 
 def key_repr(key: Hashable) -> str:
-    """Return the repr of a sub-key, masked if masking is on.
-
-    It never raises, although a ``__repr__`` may be the user's own code.
-    """
-    try:
-        text = repr(key)
-    except Exception:
-        text = f"<{type(key).__name__}>"
-    return mask_text(text)
+    """Return the repr of a sub-key, masked if masking is on. It never raises."""
+    return mask_text(repr_of(key))
 
 
 def mask_reported(text: str) -> str:
