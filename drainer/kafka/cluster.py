@@ -33,11 +33,6 @@ LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 MISSING_CONFIRM_S = 0.3  # A topic that seems to be missing is looked up again after this time.
 NO_RECORD = -1  # Brokers return this offset if no record has the given time or a later one.
 
-_ISOLATION = {
-    "read_committed": IsolationLevel.READ_COMMITTED,
-    "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
@@ -271,7 +266,7 @@ class Cluster(Groups):
         def attempt(left: float) -> dict[int, tuple[int, int | None]]:
             answers = self.admin.list_offsets(
                 {TopicPartition(topic, number): spec for number, spec in specs.items()},
-                isolation_level=_ISOLATION[isolation],
+                isolation_level=IsolationLevel[isolation.upper()],
                 request_timeout=left,
             )
             found = {place.partition: self.wait(one, left) for place, one in answers.items()}
