@@ -131,8 +131,13 @@ def _content(data: bytes) -> Any:
     if data.lstrip()[:1] in (b"{", b"["):
         with suppress(ValueError, RecursionError):
             return shown(raw_json(data))
+    return text_of(data)
+
+
+def text_of(data: bytes | None) -> str | bytes | None:
+    """Return bytes as text. Bytes that are not UTF-8 stay bytes."""
     with suppress(UnicodeDecodeError):
-        return data.decode()
+        return None if data is None else data.decode()
     return data
 
 

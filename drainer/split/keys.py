@@ -13,7 +13,7 @@ from msgspec.json import Decoder
 
 from drainer.errors import UsageError
 from drainer.message import Barrier, Message, SubMessage
-from drainer.model.facts import Facts, Missing, Undecided, View, named, shown
+from drainer.model.facts import Facts, Missing, Undecided, View, named, shown, text_of
 from drainer.model.option import ValueType
 from drainer.model.predicate import Predicate
 from drainer.model.terms import PayloadSettings, Unkeyed
@@ -91,7 +91,7 @@ class KeyFinder:
     def _give(self, sub: SubMessage, found: Sequence[Any], message: Message) -> None:
         if self._keys:
             if None in found:
-                text = _text_of(message.key) if message.value is None else None
+                text = text_of(message.key) if message.value is None else None
                 found = [key for key in (*found, text) if key is not None]
             keys = tuple(dict.fromkeys(found))
             sub.key, sub.keys = (keys[0], None) if len(keys) == 1 else (None, keys or None)
@@ -183,7 +183,7 @@ class Key:
         if type(found) is str or type(found) is bytes or found is None:
             return found
         if facts is not None and not self.path and found == facts["message"]["key"]:
-            return _text_of(message_key)
+            return text_of(message_key)
         raise ValueError(
             f"--key {self._text}: it is {named(found)}, but a key must be text or a whole number"
         )
@@ -219,12 +219,6 @@ class Key:
                 raise TypeError(f"{named(found)} has no field {name!r}")
             found = found[name]
         return found
-
-
-def _text_of(key: bytes | None) -> str | bytes | None:
-    with suppress(UnicodeDecodeError):
-        return None if key is None else key.decode()
-    return key
 
 
 def _parse_keys(texts: Iterable[str]) -> tuple[str, ...]:
