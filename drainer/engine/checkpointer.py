@@ -230,11 +230,7 @@ class Checkpointer:
 
     def _note_committed(self, written: Mapping[int, int]) -> None:
         # The plan may have changed while the commit was under way.
-        partitions = {
-            n: replace(part, committed=written.get(n, part.committed))
-            for n, part in self.plan.account.partitions.items()
-        }
-        self._update(replace(self.plan.account, partitions=partitions))
+        self._update(self.plan.account.with_committed(written))
 
     def _update(self, account: Account) -> None:
         self.plan = OffsetPlan(self.plan.terms, account)

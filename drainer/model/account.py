@@ -336,6 +336,14 @@ class Account(JsonRecord):
         """The last offset that the drain knows to be committed, by partition."""
         return {partition: part.committed for partition, part in self.partitions.items()}
 
+    def with_committed(self, offsets: Mapping[int, int | None]) -> Account:
+        """Return the account with these committed offsets. Other partitions keep theirs."""
+        partitions = {
+            number: replace(part, committed=offsets.get(number, part.committed))
+            for number, part in self.partitions.items()
+        }
+        return replace(self, partitions=partitions)
+
     def with_event(self, event: Event) -> Account:
         """Return the account with one more event. If there are too many, it drops some between the
         first and the last."""

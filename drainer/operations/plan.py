@@ -132,11 +132,6 @@ def undo(
 def _committed(
     plan: OffsetPlan, committed: Mapping[int, int | None], generation: int
 ) -> OffsetPlan:
-    partitions = {
-        number: replace(part, committed=committed.get(number, part.committed))
-        for number, part in plan.account.partitions.items()
-    }
-    account = replace(
-        plan.account, partitions=partitions, updated=THIS_PROCESS.now(), generation=generation
-    )
+    account = plan.account.with_committed(committed)
+    account = replace(account, updated=THIS_PROCESS.now(), generation=generation)
     return OffsetPlan(plan.terms, account)
