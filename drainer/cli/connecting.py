@@ -95,15 +95,18 @@ class ConnectionOptions:
         load = partial(ClientSettings.load, config_file=config, overrides=overrides)
         try:
             settings, by_plan = load(self.bootstrap_server), False
+            own = "your options" if self.bootstrap_server else "the client properties"
+            named_by = f"from {own}"
         except BootstrapMissing:
             settings, by_plan = load(plan.terms.bootstrap_servers), True
+            named_by = "from the plan"
         sends = by_plan and settings.has_login
-        servers, extras = settings.bootstrap_servers, None
+        brokers, extras = (settings.bootstrap_servers, named_by), None
         if loads is not None:
             extras = settings.extras
             plan = replace(plan, terms=with_own_destinations(plan.terms, loads, extras)[0])
         confirmed = confirm_plan(
-            *(terminal, file, plan, servers, config, extras),
+            *(terminal, file, plan, brokers, config, extras),
             sends=sends,
             unnamed=unnamed,
             then=then,
@@ -116,7 +119,7 @@ def confirm_plan(
     terminal: Terminal,
     file: SavedPlan,
     plan: OffsetPlan,
-    brokers: str | None = None,
+    brokers: tuple[str, str] | None = None,
     config: Path | None = None,
     extras: Mapping[str, str] | None = None,
     *,
@@ -130,8 +133,9 @@ def confirm_plan(
     What needs the confirmation is to load its handler, to send a login to brokers that only the
     plan names (``sends``), and to read state from a place that only the plan names. Code that only
     the plan names (``unnamed``) runs with all rights of this user, so a person must have seen it,
-    and ``yes`` alone does not confirm it. ``extras`` are the properties that the handler gets; None
-    if the handler is not loaded. ``then`` is what the command does with the plan.
+    and ``yes`` alone does not confirm it. ``brokers`` are the addresses to connect to, and who
+    names them. ``extras`` are the properties that the handler gets; None if the handler is not
+    loaded. ``then`` is what the command does with the plan.
 
     Returns whether a person was asked. Raises Refused if nobody confirms it.
     """

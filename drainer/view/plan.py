@@ -80,21 +80,21 @@ def history_page(plan: OffsetPlan) -> Page:
 def fields_before_connecting(
     plan: OffsetPlan,
     path: Path | str,
-    brokers: str | None,
+    brokers: tuple[str, str] | None,
     client_config: Path | None,
     extras: Mapping[str, str] | None,
     state: str | None,
 ) -> Iterator[Field]:
     """Yield what a plan makes this machine do, before any of it is done.
 
-    ``extras`` are the properties that the plan's handler gets; None if the handler is not loaded.
+    ``brokers`` are the addresses, and who names them. ``extras`` are the properties that the plan's
+    handler gets; None if the handler is not loaded.
     ``state`` is the place of state that only the plan names, and that has to be confirmed.
     """
     yield Field("plan", str(path), f"begun {plan.terms.created}")
     yield Field("topic", plan.terms.topic, f"for group {plan.terms.group}")
     if brokers:
-        by_plan = brokers == plan.terms.bootstrap_servers
-        yield Field("connects to", brokers, "from the plan" if by_plan else "")
+        yield Field("connects to", *brokers)
         yield Field("with", str(client_config) if client_config else "no client properties")
     if extras is not None:
         yield Field("loads", plan.terms.handler, "this runs its code")
