@@ -19,6 +19,7 @@ from drainer.control.client import FoundDrain
 from drainer.control.wire import DrainReport
 from drainer.engine.control import Change, ControlRequest, Pause, Stop, Unpause
 from drainer.errors import UsageError, raised_as
+from drainer.host.process import is_suspended
 from drainer.model.codec import builtins, decode, encode
 from drainer.model.listed import listed
 from drainer.model.option import DURATION, Option, ValueType, options_of, parse_pairs
@@ -285,10 +286,13 @@ def state_of(found: FoundDrain) -> str:
 
 
 def running_page(found: Sequence[FoundDrain], now: datetime | None = None) -> Page:
-    """Make a page with a row for each drain. It says once how to resume those that do not run."""
+    """Make a page with a row for each drain. It says how to resume those that do not run."""
     now = now or datetime.now(UTC)
-    names = ("plan", "state", "done", "topic", "group", "engine", "since", "pid", "ends")
-    columns = tuple(n if n in ("done", "pid") else Column(n, n == "ends") for n in names)
+    columns: tuple[str | Column, ...] = (
+        *(Column("plan"), Column("state"), "done", "pid"),
+        *(Column(name, spare=True) for name in ("topic", "group", "since", "engine")),
+        Column("ends", wide=True),
+    )
     table = Table(columns, tuple(_row(each, now) for each in found), shown=len(found))
     ways = [field for each in found if (field := _resume_field(each))]
     running = len(found) - len(ways)
@@ -296,10 +300,8 @@ def running_page(found: Sequence[FoundDrain], now: datetime | None = None) -> Pa
     head = f"{figures.counted(running, 'drain')} {verb} running on this machine"
     if ways:
         head += f"; {len(ways)} can be resumed"
-    if len(ways) > 1:
-        note = "with a plan from this list; `drainer plan show PLAN` has the whole command"
-        ways = [Field("resume", "drainer resume PLAN", note)]
-    sections = section("", map(_obstacle, found)), section("", table if found else None)
+    wrong = (_obstacle(each, now) for each in found)
+    sections = section("", wrong), section("", table if found else None)
     return Page(Line(head), sections, ways_on=tuple(ways))
 
 
@@ -308,7 +310,7 @@ def found_line(found: FoundDrain) -> str:
     about, status = found.about, found.status
     words = [f"{about.topic} for {about.group}", state_of(found)]
     if status is not None:
-        words += [_done(found), _ends(found, datetime.now(UTC))]
+        words += [_done(found), time_left(status, datetime.now(UTC))]
         words.append(f"{figures.rate(status.progress.rate_now)} sub-messages/s")
     return "  ".join(words)
 
@@ -346,17 +348,22 @@ def _row(found: FoundDrain, now: datetime) -> tuple[str | Cell, ...]:
         _short(about.plan),
         Cell(state, Tone.PLAIN if calm else Tone.WARN),
         _done(found),
+        str(found.pid or "-"),
         about.topic,
         about.group,
-        about.engine,
         f"{datetime.fromisoformat(about.since).astimezone():%d %b %H:%M}",
-        str(found.pid or "-"),
-        _ends(found, now),
+        about.engine,
+        "-" if found.status is None else time_left(found.status, now),
     )
 
 
-def _obstacle(found: FoundDrain) -> Field | None:
+def _obstacle(found: FoundDrain, now: datetime) -> Field | None:
+    """Say how a drain that does not run ended, or what is in the way of one that runs."""
     words = None if found.status is None else obstacle(found.status)
+    if found.left is not None:
+        words = escape.shorten(found.left.account.last_run(now), ENDED_SHOWN)
+    elif is_suspended(found.pid):
+        words = f"process {found.pid} is suspended; to continue it: kill -CONT {found.pid}"
     return Field(_short(found.about.plan), words) if words else None
 
 
@@ -375,13 +382,6 @@ def _share(found: FoundDrain) -> float | None:
 
 def _resume_field(found: FoundDrain) -> Field | None:
     return None if found.left is None else resume_by_plan(found.left, _short(found.about.plan))
-
-
-def _ends(found: FoundDrain, now: datetime) -> str:
-    """Return when a running drain ends, or how one that does not run ended."""
-    if found.left is not None:
-        return escape.shorten(found.left.account.last_run(now), ENDED_SHOWN)
-    return "-" if found.status is None else time_left(found.status, now)
 
 
 def _short(plan: str) -> str:

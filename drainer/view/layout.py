@@ -6,6 +6,7 @@ line that is printed has passed through one of the two.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
@@ -153,8 +154,6 @@ def _blocks(widths: Sequence[int], gap: int, width: int | None) -> Iterator[list
 
 
 def _table(found: Table, shown: int, whole: bool, width: int | None) -> Iterator[Pieces]:
-    if found.caption:
-        yield [(found.caption, Tone.QUIET)]
     rows = [[(title, Tone.QUIET) for title, _ in found.headings]]
     rows += [_cut([*map(_cell, row)], whole) for row in found.rows[:shown]]
     rows += [[(_cell(cell)[0], Tone.STRONG) for cell in found.total]] if found.total else []
@@ -162,12 +161,24 @@ def _table(found: Table, shown: int, whole: bool, width: int | None) -> Iterator
     widths = [*map(max, zip(*lengths, strict=True))]
     last = min(widths[-1], _LONG_LEAST) if found.headings[-1][1] == "long" else widths[-1]
     least = [*widths[:-1], last]
-    spare = 0 if width is None else width - sum(least)
-    apart = 1 if len(least) - 1 <= spare < 2 * len(least) - 2 else 2
+    gaps, room = len(least) - 1, math.inf if width is None else width
+    if sum(widths) + 2 * gaps > room and (fewer := found.without_spare()) is not None:
+        yield from _table(fewer, shown, whole, width)
+        return
+    if found.caption:
+        yield [(found.caption, Tone.QUIET)]
+    # If only long names leave no room for the other columns, they have lines of their own.
+    left = room - sum(least[1:]) - gaps
+    if 0 <= left < widths[0]:
+        least[0] = widths[0] = max((row[0] for row in lengths if row[0] <= left), default=0)
+    apart = 1 if gaps <= room - sum(least) < 2 * gaps else 2
     for number, block in enumerate(_blocks(least, apart, width)):
         if number:
             yield []
         for row, taken in zip(rows, lengths, strict=True):
+            if taken[0] > widths[0]:
+                yield row[:1]
+                row[0], taken[0] = ("", Tone.PLAIN), 0
             line: Pieces = []
             for each in block:
                 gap = (" " * (widths[each] - taken[each]), Tone.PLAIN)

@@ -8,7 +8,7 @@ anything, because the renderers escape them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar
@@ -71,10 +71,15 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of words, which is aligned left. If it is ``wide``, its lines may be broken."""
+    """A column of words, which is aligned left.
+
+    If it is ``wide``, its lines may be broken. If it is ``spare``, a terminal that is too narrow
+    for the table leaves it out.
+    """
 
     title: str
     wide: bool = False
+    spare: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,15 @@ class Table:
             else (each, "" if each else "text")
             for each in self.columns
         ]
+
+    def without_spare(self) -> Table | None:
+        """Return the table without its last spare column; None if there is none."""
+        for at in reversed(range(len(self.columns))):
+            if isinstance(column := self.columns[at], Column) and column.spare:
+                columns = (*self.columns[:at], *self.columns[at + 1 :])
+                rows = tuple((*row[:at], *row[at + 1 :]) for row in self.rows)
+                return replace(self, columns=columns, rows=rows)
+        return None
 
 
 @dataclass(frozen=True, slots=True)

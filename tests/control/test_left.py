@@ -59,7 +59,11 @@ def test_what_was_stopped_or_killed_is_listed_with_how_to_resume_it(
     found = left_in(tmp_path)
     assert [state_of(each) for each in found] == ["killed", "stopped", "halted"]
     page = running_page(found)
-    assert [way.value for way in page.ways_on] == ["drainer resume PLAN"], "however many there are"
+    assert [way.value.split(" --")[0] for way in page.ways_on] == [
+        "drainer resume 'a b.plan.json'",
+        "drainer resume b.plan.json",
+        "drainer resume d.plan.json",
+    ]
     assert page.headline.text == "0 drains are running on this machine; 3 can be resumed"
     [way] = running_page(found[:1]).ways_on
     assert way.value == f"drainer resume 'a b.plan.json' {MORE}"

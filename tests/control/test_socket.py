@@ -206,8 +206,10 @@ def test_a_drain_that_is_suspended_is_named_with_its_plan_and_how_to_continue_it
         [found] = here(folder)
         with pytest.raises(Interrupted, match="does not answer: it is suspended") as raised:
             client.request(plan.path, Pause())
+        page = str(running_page([found]))
         suspended.kill()
     assert (found.about.plan, found.about.topic) == (str(plan.path), "orders")
+    assert f"suspended; to continue it: kill -CONT {suspended.pid}" in page
     assert raised.value.hint == f"Continue it: kill -CONT {suspended.pid}"
 
 

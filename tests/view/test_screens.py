@@ -156,6 +156,13 @@ FOUND = (
     found("orders.third.plan.json", None, changed(samples.plan(), history=ENDED)),
     found("orders.fourth.plan.json", None, changed(samples.plan(), history=ENDED[:1])),
 )
+LONG = "customer-events-production-eu-west-1.customer-events-indexer-blue.plan.json"
+SEVEN = (
+    *FOUND,
+    found(LONG, a_status(deadline=DEADLINE)),
+    found(LONG.replace("blue", "green"), a_status(eta_s=1_540.0)),
+    found("orders.fifth.plan.json", None),
+)
 RUNNING = a_status(
     12,
     auto=samples.AUTO,
@@ -183,6 +190,7 @@ SCREENS: dict[str, Callable[[], Page | Status | str]] = {
     "running": lambda: a_status(3, eta_s=1_540.0, deadline=DEADLINE, latency_recent=LATENCY),
     "run-dead": lambda: summary_page(DEAD_LETTERS),
     "ps": lambda: running_page(FOUND, NOW),
+    "ps-seven": lambda: running_page(SEVEN, NOW),
     "dead-list": lambda: overview_page(overview(Sample("a"), Sample("b")), NONE),
     "dead-show": lambda: letter_page(there_and_back(Sample("key", payload={"a": 1}))),
     "inspect": lambda: inspection_page(inspection(partition(0), partition(1, 5))),
@@ -203,7 +211,17 @@ SCREENS: dict[str, Callable[[], Page | Status | str]] = {
 
 
 # On a wide screen, too, the screens that people see most.
-WIDE = ("live", "running", "run-preview", "run-done", "run-halted", "estimate", "inspect", "ps")
+WIDE = (
+    "live",
+    "running",
+    "run-preview",
+    "run-done",
+    "run-halted",
+    "estimate",
+    "inspect",
+    "ps",
+    "ps-seven",
+)
 SIZES = [*((name, 80, 24) for name in SCREENS), *((name, 120, 40) for name in WIDE)]
 
 
