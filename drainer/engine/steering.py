@@ -72,8 +72,8 @@ class Steering:
             case _ if self.ending.has_come:
                 raise self._refusal()
             case Pause(for_s=for_s):
-                self._pause(requested, for_s)
-                return (f"{control.paused}: {self._in_flight}",)
+                paused = self._pause(requested, for_s)
+                return (f"{paused.in_words(self._runtime.wall())}: {self._in_flight}",)
             case Change(values=values):
                 return await self._change(requested, values)
             case _ if control.paused is None:
@@ -86,7 +86,7 @@ class Steering:
         """Return the error for a request to a run that is ending."""
         return over() if self.context.this_pass.is_last else between_passes()
 
-    def _pause(self, requested: Requested, for_s: float | None) -> None:
+    def _pause(self, requested: Requested, for_s: float | None) -> Paused:
         until = None
         self._control.unpause_at_s = inf
         details: tuple[str, ...] = ()
@@ -96,9 +96,10 @@ class Steering:
             until = ends.isoformat(timespec="milliseconds")
             details = (f"for {round_duration(for_s)}",)
         event = self._event(EventKind.PAUSED, requested, details)
-        self._control.paused = Paused(event, until)
+        self._control.paused = paused = Paused(event, until)
         self.apply_pause()  # No call may begin once the request is answered.
         self._note(event)
+        return paused
 
     def _unpause(self, event: Event) -> None:
         self._control.paused = None

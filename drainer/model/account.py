@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -27,14 +27,13 @@ from drainer.text.escape import SCREEN, command, encodable, is_printable
 from drainer.text.mask import mask_text, masking
 
 
-def clock(at: str, before: str | None = None) -> str:
+def clock(at: str, now: datetime | None = None) -> str:
     """Return the local time of an event, such as ``18:32:07``; ``at`` itself if it has none.
 
-    Its day is named if the event ``before`` it was on another one.
+    Its day is named if that is not the day of ``now``.
     """
     with suppress(ValueError, OverflowError):  # A plan from elsewhere may have any text there.
-        moment, earlier = map(datetime.fromisoformat, (at, before or at))
-        return clock_time(moment, earlier, "%H:%M:%S")
+        return clock_time(datetime.fromisoformat(at), now or datetime.now(UTC), "%H:%M:%S")
     return at
 
 

@@ -177,10 +177,11 @@ class Paused(JsonRecord):
     event: Event
     until: str | None = None
 
-    def __str__(self) -> str:
-        until = "" if self.until is None else f" until {clock(self.until, self.event.at)}"
+    def in_words(self, now: datetime | None = None) -> str:
+        """Return ``paused by ana@db1 at 18:32:07 until 18:42:07 (the database is slow)``."""
+        until = "" if self.until is None else f" until {clock(self.until, now)}"
         reason = "" if self.event.reason is None else f" ({self.event.reason})"
-        return f"paused by {self.event.by} at {clock(self.event.at)}{until}{reason}"
+        return f"paused by {self.event.by} at {clock(self.event.at, now)}{until}{reason}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from math import nan
 
 from drainer.engine.history import History, HistoryPoint, rates
 from drainer.model.latency import Latency
+from drainer.model.listed import clock_time
 from drainer.text.escape import shorten
 from drainer.view import figures
 from drainer.view.page import Column, Plot, Series, Table, bars
@@ -117,13 +118,13 @@ def _rates(found: Sequence[HistoryPoint], name: str) -> list[float]:
     return [known[0], *known]
 
 
-def troubles(history: History, begun: datetime) -> Table | None:
+def troubles(history: History, begun: datetime, now: datetime) -> Table | None:
     """Return a table of the drain's troubles, whose intervals are shaded in the plots."""
     if not history.troubles:
         return None
     rows = [
         (
-            f"{begun + timedelta(seconds=trouble.begins_s):%H:%M:%S}",
+            clock_time(begun + timedelta(seconds=trouble.begins_s), now, "%H:%M:%S"),
             figures.duration(trouble.ends_s - trouble.begins_s),
             trouble.text,
         )

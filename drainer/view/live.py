@@ -407,9 +407,9 @@ def frame(
         lines += [[(line, tone)] for line in broken(f"! {text}", width)]
     lines += _whole(causes(status), width)
     plan = Field("plan", status.plan)
-    events = map(event_words, reversed(status.control.changes[-CHANGES_SHOWN:]))
-    changes = (Field("change", text) for text in events)
-    lines += [[], *_whole(facts(status), width), *map(pieces, (*changes, plan))]
+    latest = reversed(status.control.changes[-CHANGES_SHOWN:])
+    changes = (Field("change", event_words(event, now)) for event in latest)
+    lines += [[], *_whole((*facts(status), *changes, plan), width)]
     room = height - len(lines) - 3  # A blank line, the heading and "and N more" take three lines.
     if status.progress.partitions and room > 0:
         lines += [[], *_partitions(status.progress.partitions, width, min(room, PARTITIONS_SHOWN))]

@@ -86,7 +86,7 @@ def _page(status: Status, now: datetime, history: History) -> Page:
     ``now`` has the time zone in which times are shown.
     """
     begun = now - timedelta(seconds=status.timing.elapsed_s)
-    changes = (Line(event_words(each)) for each in reversed(status.control.changes))
+    changes = (Line(event_words(each, now)) for each in reversed(status.control.changes))
     errors = (Line(f"{figures.count(n)} × {kind}") for kind, n in status.failures.errors)
     share = figures.percent(share_finished(status.progress.partitions))
     return Page(
@@ -98,7 +98,7 @@ def _page(status: Status, now: datetime, history: History) -> Page:
             section("Errors", errors),
             section("Changes", changes),
             section("Charts", plots(history, begun, status.timing.latency)),
-            section("Outages and pauses", troubles(history, begun)),
+            section("Outages and pauses", troubles(history, begun, now)),
             section("Deepest lanes", deepest_lanes(history)),
         ),
         subject=f"Drain of {status.topic} for group {status.group}, {share} done",
@@ -191,9 +191,10 @@ def trouble_words(trouble: str, status: Status) -> str:
         return f"trouble: {trouble}"
     since, halts = outage.since.astimezone(), outage.halts.astimezone()
     form = "%H:%M:%S" if halts - since < _MINUTES_ARE_CLEAR else "%H:%M"
-    at = clock_time(halts, since + timedelta(seconds=outage.for_s), form)
+    now = since + timedelta(seconds=outage.for_s)
+    at, since_at = clock_time(halts, now, form), clock_time(since, now, "%H:%M:%S")
     what = "outage" if status.failures.in_outage else "trouble"
-    begun = f"{what} since {since:%H:%M:%S} ({figures.duration(outage.for_s)}): {trouble}"
+    begun = f"{what} since {since_at} ({figures.duration(outage.for_s)}): {trouble}"
     next_s = outage.next_try_s
     tries = "" if next_s is None else f"next try in {figures.duration(next_s)}, "
     return f"{begun}; {tries}halts at {at}"
@@ -216,9 +217,9 @@ def blocking_warnings(health: HealthStatus) -> Iterator[str]:
         )
 
 
-def event_words(event: Event) -> str:
+def event_words(event: Event, now: datetime | None = None) -> str:
     """Return ``18:32:07 changed by ana@db1: concurrency 500 → 50 (the database is slow)``."""
-    return f"{clock(event.at)} {event}"
+    return f"{clock(event.at, now)} {event}"
 
 
 def time_left(status: Status, now: datetime | None = None, *, of_all: bool = False) -> str:
@@ -256,7 +257,7 @@ def verdict(status: Status, now: datetime | None = None, *, of_all: bool = False
         return Line(f"Stopping: {control.stopping}", Tone.WARN, STOPPED)
     if control.paused is not None:
         calls = figures.counted(status.limits.in_flight, "call")
-        return Line(f"P{str(control.paused)[1:]}; {calls} in flight", Tone.WARN, STOPPED)
+        return Line(f"P{control.paused.in_words(now)[1:]}; {calls} in flight", Tone.WARN, STOPPED)
     return judged(time_left(status, now, of_all=of_all), progress.deadline)
 
 

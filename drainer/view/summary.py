@@ -104,7 +104,7 @@ def drain_page(action: Preview, summary: Summary, history: History, ended: datet
         sections=(
             *page.sections,
             section("Charts", drawn),
-            section("Outages and pauses", troubles(history, begun)),
+            section("Outages and pauses", troubles(history, begun, ended)),
             section("History", events(summary.history)),
             section("Deepest lanes", deepest_lanes(history)),
             run,

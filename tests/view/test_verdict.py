@@ -55,9 +55,11 @@ def test_a_moment_is_the_same_before_and_after_it_and_wherever_it_is_shown() -> 
     assert ending("", 0.0, replace(deadline, left_s=8.0), end) == words
 
 
-def test_a_pause_that_ends_on_another_day_names_it() -> None:
+def test_a_pause_names_another_day_than_today() -> None:
     paused = Paused(Event("2026-11-29T17:05:20", EventKind.PAUSED, "ana"), "2026-11-30T08:00:00")
-    assert str(paused) == "paused by ana at 17:05:20 until Mon 08:00:00"
+    before, after = datetime(2026, 11, 29, 18).astimezone(), datetime(2026, 11, 30, 7).astimezone()
+    assert paused.in_words(before) == "paused by ana at 17:05:20 until Mon 08:00:00"
+    assert paused.in_words(after) == "paused by ana at 29 Nov 17:05:20 until 08:00:00"
 
 
 def test_a_drain_that_does_not_go_on_has_no_end_on_the_clock() -> None:
