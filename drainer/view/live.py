@@ -136,10 +136,8 @@ class LiveView:
         if self._terminal.shares_screen:
             self._streams.enter_context(contextlib.redirect_stdout(cast(TextIO, stream)))
         self._live.start()
-        if (descriptor := self._terminal.keyboard) is not None:
-            # Without keys they are read all the same, because their echo would spoil the frame.
-            pressed = (lambda _: None) if self._keys is None else self._keys.press
-            self._streams.enter_context(keyboard(descriptor, pressed))
+        pressed = None if self._keys is None else self._keys.press
+        self._streams.enter_context(_without_echo(self._terminal, pressed))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -192,8 +190,9 @@ class LiveView:
 class RunningLine:
     """A context manager that shows one or a few lines, and removes them at the end.
 
-    On a screen, the lines are redrawn in place. Elsewhere, ``draw`` prints a line every ``every_s``
-    seconds, or nothing if ``every_s`` is None. While Ctrl-S stops the terminal, nothing is drawn.
+    On a screen, the lines are redrawn in place, and what a person types is not echoed. Elsewhere,
+    ``draw`` prints a line every ``every_s`` seconds, or nothing if ``every_s`` is None. While
+    Ctrl-S stops the terminal, nothing is drawn.
     """
 
     def __init__(self, terminal: Terminal, every_s: float | None = None) -> None:
@@ -201,17 +200,17 @@ class RunningLine:
         self._every_s = every_s
         self._due_s = time.monotonic() + (every_s or 0.0)
         self._live: Live | None = None
+        self._shown = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
         if self._terminal.is_live and not self._terminal.quiet:
-            self._live = _live(self._terminal, transient=True)
-            self._live.start()
+            self._live = self._shown.enter_context(_live(self._terminal, transient=True))
+            self._shown.enter_context(_without_echo(self._terminal))
             self._every_s, self._due_s = FRAME_S, 0.0
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
+        self._shown.close()
 
     def draw(self, text: str) -> None:
         """Show a text, unless the last one was shown too short a time ago."""
@@ -221,8 +220,9 @@ class RunningLine:
         if self._live is None:
             self._terminal.print_line(text)
         else:
-            lines: list[Pieces] = [[(line, Tone.PLAIN)] for line in text.split("\n")]
-            self._live.update(drawn(lines, self._terminal.console.width), refresh=True)
+            width = self._terminal.console.width
+            rows = (row for line in text.split("\n") for row in broken(line, width))
+            self._live.update(drawn(([(row, Tone.PLAIN)] for row in rows), width), refresh=True)
 
 
 def _live(terminal: Terminal, *, transient: bool = False) -> Live:
@@ -232,6 +232,18 @@ def _live(terminal: Terminal, *, transient: bool = False) -> Live:
         redirect_stdout=False,
         redirect_stderr=False,
         transient=transient,
+    )
+
+
+def _without_echo(
+    terminal: Terminal, pressed: Callable[[str], None] | None = None
+) -> contextlib.AbstractContextManager[None]:
+    """Read keys even if none has a meaning, because their echo would spoil what is drawn."""
+    descriptor = terminal.keyboard
+    return (
+        contextlib.nullcontext()
+        if descriptor is None
+        else keyboard(descriptor, pressed or (lambda _: None))
     )
 
 

@@ -380,6 +380,16 @@ def test_a_running_line_is_redrawn_on_a_screen_and_printed_seldom_elsewhere() ->
     assert "reading\\x1b[2J" in err.getvalue()
 
 
+def test_a_running_line_breaks_what_is_too_long_for_the_screen() -> None:
+    terminal, err = on_screen()
+    names = [f"{'customer-events-' * 6}{name} for indexer" for name in ("blue", "green")]
+    with RunningLine(terminal) as line:
+        line.draw("\n".join(names))
+    lines = ANSI.sub("", err.getvalue()).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert all("".join(name.split()) in "".join("".join(lines).split()) for name in names)
+
+
 def test_what_a_handler_prints_appears_above_the_frame() -> None:
     terminal, err = on_screen(out=samples.Screen())
     stdout, stderr = sys.stdout, sys.stderr
