@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
@@ -232,16 +233,20 @@ def _print_end(terminal: Terminal, status: str, last: DrainReport) -> None:
     subs = decode(encode(ended.get("sub_messages", {})), Counts)
     how = ended.get("error") or " ".join(filter(None, (ended.get("status"), given_up_words(subs))))
     head = Line(f"the drain has ended: {how}" if how else "the drain has ended")
-    resume = (Field("resume", ended["resume"]),) if ended.get("resume") else ()
+    ways = []
+    if resume := ended.get("resume"):
+        folder = last.about.plan.removesuffix(ended["plan"])  # Empty if its full path was given.
+        is_here = folder in ("", f"{Path.cwd()}/")
+        ways.append(Field("resume", resume, "" if is_here else f"in the folder {folder}"))
     terminal.data({"status": status, "ended": ended})
-    terminal.present(Page(head, (), ways_on=resume))
+    terminal.present(Page(head, (), ways_on=tuple(ways)))
 
 
 def _show(terminal: Terminal, reports: Iterable[DrainReport]) -> None:
     with progress_view(terminal) as view:
         for report in reports:
             if report.status is not None:
-                view.update(report.status)
+                view.update(replace(report.status, plan=_short(report.about.plan)))
     _print_end(terminal, "ended", report)
 
 

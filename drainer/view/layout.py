@@ -52,8 +52,9 @@ def segments(line: Pieces, width: int | None = None) -> list[Segment]:
 def wrapped(line: Pieces, width: int | None, indent: int | None = None) -> Iterator[Pieces]:
     """Yield a line as lines of at most ``width`` cells, which are broken between words.
 
-    Further lines are indented, by default to where the text begins. A broken command goes on after
-    a backslash, so that it can still be copied. Words and short commands in backquotes stay whole.
+    Further lines are indented, by default to where the text begins, unless a word needs the room. A
+    broken command goes on after a backslash, so that it can still be copied. Words and short
+    commands in backquotes stay whole.
     """
     line = [(printable(text), tone) for text, tone in line]
     if width is None or sum(cell_len(text) for text, _ in line) <= width:
@@ -70,8 +71,9 @@ def wrapped(line: Pieces, width: int | None, indent: int | None = None) -> Itera
         for number, word in enumerate((_ARGUMENTS if is_command else _WORDS).findall(text)):
             if used + cell_len(word) + is_command * _MARK > width and row and word[0] == " ":
                 yield [*row, (" \\" * (is_command and number > 0), Tone.PLAIN)]
-                row, used = [(" " * indent, Tone.PLAIN)], indent
                 word = word.lstrip(" ")  # noqa: PLW2901
+                used = max(0, min(indent, width - cell_len(word)))
+                row = [(" " * used, Tone.PLAIN)]
             before = row.pop()[0] if row and row[-1][1] is tone else ""
             row.append((before + word, tone))
             used += cell_len(word)

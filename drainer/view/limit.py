@@ -6,7 +6,7 @@ from enum import Enum
 
 from drainer.model.status import Status, TimingStatus
 from drainer.policy.concurrency_limit import FULL
-from drainer.text.escape import shorten
+from drainer.text.escape import command, shorten
 from drainer.view import caps, figures
 
 BUSY = 0.95  # If this share of the workers is busy, all of them count as busy.
@@ -29,7 +29,7 @@ class Bottleneck(Enum):
     Text and advice are format strings. ``_in_words`` fills in the status and further values.
     """
 
-    PAUSE = "the pause", "`drainer unpause` ends it"
+    PAUSE = "the pause", "`{unpause}` ends it"
     DOWNSTREAM = ("the downstream: it fails, and drainer waits until it is back", "{breaker}")
     TROUBLE = (
         "trouble: {0.health.trouble}",
@@ -43,7 +43,7 @@ class Bottleneck(Enum):
         "the lane of {lane} wait, one at a time",
         "a handler with `coalesce` folds them; more concurrency does not help",
     )
-    RATE = "--rate", "`drainer set PLAN rate=…` raises it"
+    RATE = "--rate", "`{set} rate=…` raises it"
     WRITE_CAP = "the brokers' limits: at most {write_cap} written", ""
     BLOCKED = "the handler: it blocks the event loop at {0.health.blocked_by}", "await it there"
     HANGS = (
@@ -125,12 +125,13 @@ def _in_words(text: str, status: Status) -> str:
     limits, auto = status.limits, status.limits.auto
     overall, recent = status.timing.latency, status.timing.latency_recent
     key, waiting = next(iter(limits.hottest), ("", 0))
-    more_calls = "`drainer set PLAN concurrency=…`, if the downstream can take more"
+    set_ = command("set", status.plan)
+    more_calls = f"`{set_} concurrency=…`, if the downstream can take more"
     if auto is not None:  # --concurrency auto raises it by itself, up to its maximum.
         more_calls = more_calls.replace("…", "auto:…") if auto.limit == auto.most else ""
     here, load, outage = status.engine_status is None, limits.processor, status.failures.outage
     lasts = outage is not None and outage.for_s >= LASTING_S
-    breaker = "if only these messages are bad, `drainer set PLAN breaker=off` gives them up"
+    breaker = f"if only these messages are bad, `{set_} breaker=off` gives them up"
     waits = f", and waits for one {load.waited:.0%} of the time" if load.waited >= 0.01 else ""
     cores = "resume with --engine spark for more cores" if here else "more cores"
     cheaper = f"a cheaper `split` or `handle`, or {cores}"
@@ -140,6 +141,8 @@ def _in_words(text: str, status: Status) -> str:
         cheaper = f"end what else runs {where}, or raise the limit"
     return text.format(
         status,
+        set=set_,
+        unpause=command("unpause", status.plan),
         each="drainer" if here else "each task",
         waits=waits,
         cheaper=cheaper,

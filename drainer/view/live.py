@@ -25,7 +25,7 @@ from heapq import nlargest
 from math import ceil
 from typing import Any, Self, TextIO, cast
 
-from rich.cells import set_cell_size
+from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.live import Live
 from rich.segment import Segment, Segments
 
@@ -105,9 +105,10 @@ FRAME_S = 0.2  # The time between two drawings of a running line.
 PRINTED_MOST = 1 << 20
 PARTITIONS_SHOWN = 8
 CHANGES_SHOWN = 2
-WRAPPED_MOST = 3  # A cause or a fact takes at most this many lines of a frame.
+WRAPPED_MOST = 4  # A cause or a fact takes at most this many lines of a frame.
 _WIDEST = 110  # The columns of a frame, at most, because longer lines are hard to read.
 _NOTEBOOK_LINES = 41
+_TITLE_LEAST = 20  # The title of a frame has at least this many columns.
 
 
 class LiveView:
@@ -411,7 +412,7 @@ def frame(
     width, last = min(width, _WIDEST), [[], [(below, Tone.QUIET)]] if below else []
     height -= 1 + len(last)
     said, of_class = verdict(status, now, of_all=True), priority.time_left(status.progress)
-    lines = [_title(status, width), _total(status, said, width, now)]
+    lines = [*_title(status, width), _total(status, said, width, now)]
     lines += [[(of_class.rjust(width), Tone.STRONG)]] if of_class else []
     if status.progress.complete or said.mark == STOPPED:  # The line above has any other verdict.
         lines.append([(said.marked, said.tone)])
@@ -431,16 +432,25 @@ def frame(
 def _whole(fields: Iterable[Field], width: int) -> Iterator[Pieces]:
     """Yield fields in a few lines each, of which the last one may still be too long."""
     for line in map(pieces, fields):
-        rows = [*wrapped(line, width)]
+        rows = [part for row in wrapped(line, width) for part in _chopped(row, width)]
         rest = [piece for row in rows[WRAPPED_MOST - 1 :] for piece in row]  # It is cut later.
         yield from [*rows[: WRAPPED_MOST - 1], *([rest] if rest else [])]
 
 
-def _title(status: Status, width: int) -> Pieces:
+def _chopped(row: Pieces, width: int) -> list[Pieces]:
+    """Break a row whose only word, such as a path, is longer than a line."""
+    if cell_len(plain(row)) <= width:
+        return [row]
+    return [[(text, row[-1][1])] for text in chop_cells(plain(row), width)]
+
+
+def _title(status: Status, width: int) -> Iterator[Pieces]:
     left = f"Draining {status.topic} for group {status.group}"
     right = f"{figures.duration(status.timing.elapsed_s)} so far"
-    gap = max(2, width - len(right))
-    return [(f"{set_cell_size(left, gap - 2)}  ", Tone.STRONG), (right, Tone.QUIET)]
+    room = max(_TITLE_LEAST, width - len(right) - 2)
+    first, *more = broken(left, room)
+    yield [(f"{set_cell_size(first, room)}  ", Tone.STRONG), (right, Tone.QUIET)]
+    yield from ([(each, Tone.STRONG)] for each in more)
 
 
 def _total(status: Status, said: Line, width: int, now: datetime | None) -> Pieces:

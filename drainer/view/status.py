@@ -25,6 +25,7 @@ from drainer.model.status import (
     ProgressStatus,
     Status,
 )
+from drainer.store.place import absolute, parse_place
 from drainer.text.escape import shorten
 from drainer.view import figures, priority
 from drainer.view.course import deepest_lanes, plots, troubles
@@ -62,7 +63,9 @@ class LivePage:
     def add(self, status: Status) -> None:
         with self._lock:
             self._history.add(status)
-            self._last = status, datetime.now().astimezone()
+            # The full path of the plan, because the page is read in other folders.
+            plan = str(absolute(parse_place(status.plan)))
+            self._last = replace(status, plan=plan), datetime.now().astimezone()
 
     def end(self, page: Page) -> None:
         """Show this page from now on, because the drain has ended."""

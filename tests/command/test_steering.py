@@ -270,7 +270,11 @@ def test_watchers_see_how_it_ends_and_disturb_nothing(command: Command) -> None:
     is_in_state(command, topic, "draining")
     plan = str(command.plan(topic))
     killed, frozen, first, second = (command.start("watch", plan) for _ in range(4))
-    with TerminalSession(["watch", plan], command.folder, command.env) as screen:
+    with (
+        TerminalSession(["watch", plan], command.folder, command.env) as screen,
+        TerminalSession(["watch", plan], command.home, command.env) as elsewhere,
+    ):
+        elsewhere.shows(f"work/{command.plan(topic).name}")  # as it is typed there
         for watcher in (killed, frozen, first, second):
             watcher.prints(f"draining {topic.name} for group {command.group(topic)}")
         screen.shows(f"Draining {topic.name}")

@@ -271,7 +271,7 @@ def test_what_limits_the_drain() -> None:
 
 def test_more_concurrency_is_advised_only_where_the_handler_is_the_limit() -> None:
     busy = a_status()
-    assert advice(busy).startswith("`drainer set PLAN concurrency=…`")
+    assert advice(busy).startswith("`drainer set orders.reindexer.plan concurrency=…`")
     assert advice(changed(busy, auto=samples.AUTO)) == "", "it is raised automatically"
     at_most = replace(samples.AUTO, limit=2_000)
     assert "concurrency=auto:…" in advice(changed(busy, auto=at_most))
@@ -281,6 +281,37 @@ def test_more_concurrency_is_advised_only_where_the_handler_is_the_limit() -> No
     assert "--engine" not in advice(
         changed(busy, processor=Load(0.97), engine_status=samples.on_spark(8))
     )
+
+
+def test_an_advised_command_names_the_plan_as_a_shell_takes_it() -> None:
+    status = a_status(plan="my {plan}.json")
+    paused = Paused(Event("2026-11-20T17:02:11+00:00", EventKind.PAUSED, "ana@db1"))
+    outage = OutageStatus(datetime(2026, 11, 20, tzinfo=UTC), 60.0, datetime.max, None)
+    for found, words in (
+        (changed(status, paused=paused), "`drainer unpause 'my {plan}.json'`"),
+        (status, "`drainer set 'my {plan}.json' concurrency=…`"),
+        (
+            changed(status, failures=FailureStatus(rate=1.0)),
+            "`drainer set 'my {plan}.json' rate=…`",
+        ),
+        (
+            changed(status, failures=FailureStatus(in_outage=True, outage=outage)),
+            "`drainer set 'my {plan}.json' breaker=off`",
+        ),
+    ):
+        assert words in advice(found)
+
+
+def test_long_names_are_shown_whole() -> None:
+    topic, group = "customer-events-eu-west-1-" * 2, "indexer-of-customers-" * 3
+    plan = f"{topic}.{group}.plan.json"
+    lines = words_of(a_status(topic=topic, group=group, plan=plan))
+    assert max(map(len, lines)) <= 80
+    shown = "".join("".join(lines).split())
+    assert f"Draining{topic}" in shown.replace("3m20ssofar", "")
+    assert f"group{group}" in shown
+    assert f"plan{plan}" in shown
+    assert f"`drainerset\\{plan}" in shown
 
 
 def test_other_processes_are_named_when_they_take_the_cores() -> None:
