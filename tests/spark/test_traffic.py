@@ -12,6 +12,7 @@ import threading
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -151,6 +152,24 @@ def test_traffic_on_a_topic_that_is_deleted_ends_with_the_reason(
 
         with pytest.raises(Interrupted, match="can't use the test topic"):
             traffic.measure(POINT, warm_up_s=WAIT_S, window_s=WAIT_S)
+
+
+@classic
+@pytest.mark.long
+def test_brokers_that_are_gone_do_not_count_as_overloaded(
+    spark: SparkSession, kafka_installed: None, tmp_path: Path
+) -> None:
+    with Broker(tmp_path, die_with_parent=True) as broker:
+        settings = ClientSettings.load(broker.bootstrap_servers)
+        targets = TrafficTargets((new_topic(settings),), 3, 1)
+        with spark_traffic(spark.sparkContext, settings, targets, 2) as traffic:
+
+            def stop(phase: str, _: object) -> None:
+                if phase == "steady":
+                    broker.stop()
+
+            with pytest.raises(Interrupted, match="the brokers are gone: nothing listens"):
+                traffic.measure(POINT, warm_up_s=1, window_s=3, observe=stop)
 
 
 @pytest.mark.parametrize(

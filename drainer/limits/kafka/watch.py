@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Generic, TypeVar
 
-from drainer.errors import BrokerUnreachable
+from drainer.errors import BrokerUnreachable, Interrupted, raised_as
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka.topic import replicas_of
@@ -111,6 +111,13 @@ class InSyncWatch(Watch[InSync]):
     def within(self, begin_s: float, end_s: float) -> list[tuple[float, InSync]]:
         """Return the samples between two times; none if no partition has a second replica."""
         return super().within(begin_s, end_s) if self._replicated else []
+
+    def ensure_answers(self) -> None:
+        """Raise Interrupted if no broker answers any more."""
+        hint = "Once they answer, repeat the command: it goes on after the trials so far."
+        about = "the brokers are gone: "
+        with raised_as(Interrupted, BrokerUnreachable, about=about, hint=hint):
+            self._in_sync()
 
     def _in_sync(self) -> InSync:
         found = replicas_of(self._cluster, self._topics)

@@ -177,7 +177,7 @@ class SparkTraffic:
 
     All traffic ends with this process. Only one thread may call the methods. They raise
     Interrupted, or what a task raised, when the traffic can't continue: a task is gone, Spark
-    failed, or the clients lost a topic or the right to use it.
+    failed, the clients lost a topic or the right to use it, or the brokers are gone.
     """
 
     _groups: int  # The number of consumer groups.
@@ -229,6 +229,9 @@ class SparkTraffic:
                 window = self._reading.signals(steady_s, end_s)
                 whole = self._with_broker_signals(window, steady_s, end_s)
                 if whole is not None and self._reading.silences == silences:
+                    self._halt()
+                    # Brokers that don't answer even without traffic are gone, not overloaded.
+                    self._in_sync.ensure_answers()
                     return whole
         finally:
             self._halt()
