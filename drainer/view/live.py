@@ -240,12 +240,9 @@ def _without_echo(
     terminal: Terminal, pressed: Callable[[str], None] | None = None
 ) -> contextlib.AbstractContextManager[None]:
     """Read keys even if none has a meaning, because their echo would spoil what is drawn."""
-    descriptor = terminal.keyboard
-    return (
-        contextlib.nullcontext()
-        if descriptor is None
-        else keyboard(descriptor, pressed or (lambda _: None))
-    )
+    if terminal.keyboard is None:
+        return contextlib.nullcontext()
+    return keyboard(terminal.keyboard, pressed or (lambda _: None))
 
 
 def drawn(lines: Iterable[Pieces], width: int) -> Segments:
