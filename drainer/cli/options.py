@@ -76,10 +76,10 @@ def parse_present(text: str) -> PlanPlace:
         place.lstat()
     except FileNotFoundError:
         # The help does not need these.
-        from drainer.control.place import by_full_path  # noqa: PLC0415
+        from drainer.control.place import plan_meant  # noqa: PLC0415
         from drainer.store.plan_file import no_plan  # noqa: PLC0415
 
-        raise no_plan(place, by_full_path(place)) from None
+        raise no_plan(place, plan_meant(place)) from None
     except OSError:
         pass  # Whoever reads it says why it can't be read.
     return place

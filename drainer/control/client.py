@@ -15,7 +15,7 @@ from math import inf
 from operator import attrgetter
 from pathlib import Path
 
-from drainer.control.place import by_full_path, remembered, socket_name, sockets
+from drainer.control.place import plan_meant, remembered, socket_name, sockets
 from drainer.control.server import ANSWER_S, peer
 from drainer.control.wire import About, Done, DrainReport, Refusal
 from drainer.engine.control import ControlRequest
@@ -189,7 +189,7 @@ def _not_running(plan: PlanPlace) -> Refused:
     )
     # Path.exists() raises an error for a file in a folder that this user may not enter.
     if isinstance(plan, Path) and not os.path.exists(plan):  # noqa: PTH110
-        hint = by_full_path(plan) or hint
+        hint = plan_meant(plan) or hint
     with suppress(OSError, ValueError, DrainerError):
         if isinstance(plan, Path) and not PlanFile(plan.resolve()).is_locked:
             account = OffsetPlan.decode(read_own(plan)).account

@@ -7,11 +7,12 @@ import shlex
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from difflib import get_close_matches
 from hashlib import blake2b
 from pathlib import Path
 
 from drainer.host.trust import NotTrusted, ensure_own
-from drainer.store.place import PlanPlace
+from drainer.store.place import PLANS, PlanPlace
 
 OURS = "drainer"
 SUFFIX, PLAN = ".sock", ".plan"
@@ -75,17 +76,24 @@ def remembered() -> Iterator[Path]:
                     link.unlink()
 
 
-def by_full_path(plan: Path) -> str:
-    """Say by which path to name a plan that is not in this folder; empty if none is known.
+def plan_meant(plan: Path) -> str:
+    """Say which plan was meant by the path of one that does not exist; empty if none is known.
 
-    This machine must remember a plan of this name, and nobody else may be able to write it.
+    It has the same name, or else the most similar one. It is in the same folder, or this machine
+    remembers it, and nobody else can write it.
     """
-    known = []
-    for path in {link.resolve() for link in remembered() if link.resolve().name == plan.name}:
+    known: dict[str, set[str]] = {}
+    here = plan.parent.resolve()
+    for path in {each.resolve() for each in (*plan.parent.glob(PLANS), *remembered())}:
         with suppress(OSError, NotTrusted):
             ensure_own(path)
-            known.append(shlex.quote(str(path)))
-    return f"Name it by its full path: {' or '.join(sorted(known))}." if known else ""
+            shown = plan.with_name(path.name) if path.parent == here else path
+            known.setdefault(path.name, set()).add(shlex.quote(str(shown)))
+    for name in get_close_matches(plan.name, known, 1):
+        paths = " or ".join(sorted(known[name]))
+        same = name == plan.name
+        return f"Name it by its full path: {paths}." if same else f"Did you mean {paths}?"
+    return ""
 
 
 def is_own(path: Path, is_right: Callable[[int], bool] = stat.S_ISDIR) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
+from drainer.control.place import plan_meant
 from drainer.errors import UsageError, raised_as
 from drainer.model.latency import Latency
 from drainer.model.option import parse_duration
@@ -180,7 +181,8 @@ def latency_from(path: Path) -> Distribution:
     Raises UsageError if the file can't be read or has no latency.
     """
     about = f"--latency: can't read {path}: "
-    with raised_as(UsageError, OSError, UnicodeDecodeError, about=about, hint=_HINT):
+    hint = _HINT if path.exists() else plan_meant(path) or _HINT
+    with raised_as(UsageError, OSError, UnicodeDecodeError, about=about, hint=hint):
         text = path.read_text(encoding="utf-8")
     for data in _objects(text):
         if isinstance(data, dict) and (latency := data.get("latency")):

@@ -290,13 +290,13 @@ class SavedPlan(ABC):
     def _rollback(self, aside: PlanPlace | None) -> None: ...
 
 
-def no_plan(path: PlanPlace, by_full_path: str = "") -> PlanRefused:
-    """Return the error for a plan that does not exist. ``by_full_path`` says where it may be."""
-    found = by_full_path or "Run this in the drain's folder, or give the full path of the plan."
+def no_plan(path: PlanPlace, meant: str = "") -> PlanRefused:
+    """Return the error for a plan that does not exist. ``meant`` says which one may be meant."""
+    found = meant or "Run this in the drain's folder, or give the full path of the plan."
     return PlanRefused(
         f"the plan {path} does not exist",
-        hint=f"{found} If it is lost, start again with `drainer run`. It starts at the committed"
-        " offset, and repeats what is done above it.",
+        hint=f"{found} If the plan is lost, start again with `drainer run`. It starts at the"
+        " committed offset, and repeats what is done above it.",
     )
 
 

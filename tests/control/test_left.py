@@ -14,7 +14,8 @@ from drainer.cli.steering import found_as_json, running_page, state_of
 from drainer.control.client import FoundDrain, left, left_known, request
 from drainer.control.place import link_to, make_folder
 from drainer.engine.control import Pause
-from drainer.errors import PlanRefused, Refused
+from drainer.errors import PlanRefused, Refused, UsageError
+from drainer.insight.distribution import latency_from
 from drainer.model.account import Event, EventKind, Resuming
 from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan
@@ -149,7 +150,7 @@ def test_in_another_folder_a_plan_is_named_by_its_path_if_this_machine_remembers
     link = link_to(file.path)
     make_folder(link.parent)
     link.symlink_to(file.path)
-    assert hint().startswith(f"Name it by its full path: '{file.path}'. If it is lost, start again")
+    assert hint().startswith(f"Name it by its full path: '{file.path}'. If the plan is lost, start")
     for folder in (elsewhere, tmp_path):
         monkeypatch.chdir(folder)
         assert [each.path for each in left_known() if each.path.name == file.path.name] == [
@@ -162,4 +163,37 @@ def test_in_another_folder_a_plan_is_named_by_its_path_if_this_machine_remembers
     assert parse_present(str(file.path)) == file.path
     file.path.chmod(0o666)
     assert "full path: " not in hint(), "another user could have written it"
+    link.unlink()
+
+
+def test_a_misspelt_plan_is_answered_with_the_nearest_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "orders.indexer", DONE)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    far = write(elsewhere, "payments.mailer", STOPPED)
+    link = link_to(far.path)
+    make_folder(link.parent)
+    link.symlink_to(far.path)
+    monkeypatch.chdir(tmp_path)
+    for typed, meant in (
+        ("orders.indexer.plan.jsn", "orders.indexer.plan.json"),
+        ("./order.indexer.plan.json", "orders.indexer.plan.json"),
+        (f"{tmp_path}/orders.indexer.json", f"{tmp_path}/orders.indexer.plan.json"),
+        ("payment.mailer.plan.json", str(far.path)),
+    ):
+        did_you_mean = f"Did you mean {meant}?"
+        with pytest.raises(PlanRefused, match="does not exist") as missing:
+            parse_present(typed)
+        assert (missing.value.hint or "").startswith(f"{did_you_mean} If the plan is lost, start")
+        with pytest.raises(Refused) as idle:
+            request(Path(typed), Pause())
+        assert idle.value.hint == did_you_mean
+        with pytest.raises(UsageError) as unread:
+            latency_from(Path(typed))
+        assert unread.value.hint == did_you_mean
+    with pytest.raises(PlanRefused) as unlike:
+        parse_present("x")
+    assert (unlike.value.hint or "").startswith("Run this in the drain's folder")
     link.unlink()
