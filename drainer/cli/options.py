@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -52,15 +52,24 @@ def parse_report(path: str) -> ReportFile:
 
 
 def load_limits(text: str) -> CapCurve:
-    """Return the limits in a file, or a rate such as 50MB/s. Raises LimitsRefused."""
-    with suppress(UsageError):
+    """Return the limits in a file, or a rate such as 50MB/s.
+
+    Raises LimitsRefused for a file, and UsageError for what begins like a rate and is not a file.
+    """
+    try:
         return CapCurve.bound(parse_byte_rate(text))
+    except UsageError:
+        if text[:1].isdecimal() and not os.path.lexists(text):
+            raise
     curve: CapCurve = Extension.LIMITS.load().load_limits(Path(text))
     return curve
 
 
 def load_other_limits(text: str) -> CapCurve | Literal[False]:
-    """Return other limits than those of the plan, or False for none. Raises LimitsRefused."""
+    """Return other limits than those of the plan, or False for none.
+
+    Raises what ``load_limits`` raises.
+    """
     return text.strip().lower() != "none" and load_limits(text)
 
 

@@ -107,7 +107,8 @@ class Pause(ControlRequest):
     def __post_init__(self) -> None:
         if self.for_s is not None and not 0 < self.for_s <= PAUSE_MOST_S:
             raise UsageError(
-                "a pause may last 31 days at most", hint="Give a shorter time, such as --for 10m."
+                "a pause must be longer than 0 s, and may last 31 days at most",
+                hint="Give a time such as --for 10m, or leave out --for until `drainer unpause`.",
             )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from enum import Enum
 from functools import cache
@@ -95,6 +96,7 @@ _SWITCH = {"on": True, "yes": True, "true": True, "off": False, "no": False, "fa
 REASON_MOST = 500  # The maximum number of characters of a reason.
 T = TypeVar("T")
 _AUTO = re.compile(r"^auto(?::0*([1-9]\d{0,6}))?$")
+_TO_PAUSE = "To let no calls start for a while, use `drainer pause PLAN`."
 _NUMBER = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*$")
 
 
@@ -140,9 +142,11 @@ def parse_rate(text: str) -> float | None:
     times = None if match is None else _TIMES.get(match[2].lower())
     if match is None or times is None or per is None or not float(match[1]):
         hint = "Use a unit: /s, /m or /h."
-        if match is not None and times is not None and not unit:
+        if match is None or not float(match[1]):
+            hint = f"Give one such as 300/m, or none for no limit. {_TO_PAUSE}"
+        elif times is not None and not unit:
             hint = f"Write {number.strip()}/s or {number.strip()}/m."
-        elif match is not None and times is None and match[2].lower() in _SIZES:
+        elif times is None and match[2].lower() in _SIZES:
             hint = "Give a number of sub-messages, or cap bytes by --broker-limits 50MB/s."
         raise UsageError(f"{text!r} is not a rate like 5000/s", hint=hint)
     return float(match[1]) * times / per
@@ -151,9 +155,13 @@ def parse_rate(text: str) -> float | None:
 def parse_byte_rate(text: str) -> float:
     """Parse a rate such as ``50MB/s`` or ``3G/m``; return bytes per second. Raises UsageError."""
     size, _, unit = text.strip().partition("/")
-    per = _DURATIONS.get(unit.strip().lower())
-    if not unit or per is None or not (most := parse_size(size)):
-        raise UsageError(f"{text!r} is not a rate like 50MB/s", hint="Use /s, /m or /h.")
+    per, most = _DURATIONS.get(unit.strip().lower()), 0
+    with suppress(UsageError):
+        most = parse_size(size)
+    if per is None or not most:
+        meant = size if most and size[-1].isalpha() else "50MB"
+        hint = f"Write it as {meant}/s, {meant}/m or {meant}/h."
+        raise UsageError(f"{text!r} is not a rate like 50MB/s", hint=hint)
     return most / per
 
 
@@ -163,9 +171,10 @@ def parse_concurrency(text: str) -> Concurrency:
     if found := _AUTO.match(text.lower()):
         return Concurrency.auto(int(found[1]) if found[1] else None)
     if not text.isdecimal() or not 0 < int(text) < 10_000_000:
+        pause = f" {_TO_PAUSE}" if text == "0" else ""
         raise UsageError(
             f"{text!r} is not a number from 1 to 9,999,999, auto or auto:MAX",
-            hint="Give a number, or auto to let drainer find it.",
+            hint=f"Give a number, or auto to let drainer find it.{pause}",
         )
     return Concurrency.fixed(int(text))
 
@@ -203,15 +212,15 @@ def clean_reason(text: str | None) -> str | None:
 
 def _parse(text: str, units: dict[str, float], wanted: str) -> float:
     match = _NUMBER.match(text)
-    if match is not None and not match[2] and "" not in units:
-        if not float(match[1]):
+    if match is not None and match[2].lower() in units:
+        return float(match[1]) * units[match[2].lower()]
+    error, number = f"{text!r} is not {wanted}", "" if match is None else match[1]
+    if match is not None and not match[2]:
+        if not float(number):
             return 0.0
-        raise UsageError(f"{match[1]} of what?", hint="Add its unit: ms, s, m, h or d.")
-    if match is None or match[2].lower() not in units:
-        raise UsageError(
-            f"{text!r} is not {wanted}", hint=f"Use a unit: {', '.join(filter(None, units))}."
-        )
-    return float(match[1]) * units[match[2].lower()]
+        error = f"{number} of what?"
+    spelled = ", ".join(f"{number}{unit}" for unit in units if unit)
+    raise UsageError(error, hint=f"Use a unit: {spelled}.")
 
 
 def _size_text(size: int) -> str:

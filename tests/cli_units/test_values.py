@@ -10,6 +10,7 @@ import pytest
 
 from drainer.cli.options import load_limits
 from drainer.cli.steering import parse_settings
+from drainer.engine.control import Pause
 from drainer.errors import LimitsRefused, UsageError
 from drainer.insight.distribution import Distribution
 from drainer.model.deadline import parse_deadline
@@ -89,11 +90,14 @@ def test_what_makes_no_sense_is_a_usage_error(
         assert unit in (caught.value.hint or "")
 
 
+UNITS = "Use a unit: 20us, 20ms, 20s, 20m, 20h, 20d."
+
+
 @pytest.mark.parametrize(
     ("parse", "hint"),
     [
-        (parse_duration, "Add its unit: ms, s, m, h or d."),
-        (lambda text: Distribution.parse(f"p50=1ms,p99={text}"), "Add its unit: ms, s, m, h or d."),
+        (parse_duration, UNITS),
+        (lambda text: Distribution.parse(f"p50=1ms,p99={text}"), UNITS),
         (parse_rate, "Write 20/s or 20/m."),
     ],
 )
@@ -103,6 +107,27 @@ def test_a_number_that_could_be_of_two_units_is_refused(
     with pytest.raises(UsageError, match="20") as caught:
         parse("20")
     assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "hint"),
+    [
+        *((parse_rate, text, "none for no limit") for text in ("0", "0/s", "-5/s", "off")),
+        *((parse_rate, text, "`drainer pause PLAN`") for text in ("0", "0/s")),
+        (parse_concurrency, "0", "`drainer pause PLAN`"),
+        (parse_duration, "10min", "10m,"),
+        (load_limits, "50MB", "50MB/s"),
+        (load_limits, "50", "50MB/s"),
+        (load_limits, "50MBps", "50MB/s"),
+        (lambda _: Pause(0.0), "0", "leave out --for"),
+    ],
+)
+def test_the_hint_has_what_was_probably_meant(
+    parse: Callable[[str], Any], text: str, hint: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(text)
+    assert hint in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(
@@ -128,12 +153,6 @@ def test_a_folder_is_no_limits_file(text: str) -> None:
     with pytest.raises(LimitsRefused, match=r"can't be read: Is a directory") as caught:
         load_limits(text)
     assert caught.value.hint
-
-
-def test_a_size_that_is_no_limits_file_may_be_meant_as_a_rate() -> None:
-    with pytest.raises(LimitsRefused) as caught:
-        load_limits("50MB")
-    assert "a rate such as 50MB/s." in (caught.value.hint or "")
 
 
 def test_pairs_are_names_and_values_and_what_is_none_is_not_shown() -> None:
