@@ -95,9 +95,9 @@ class Registry:
             except Undecodable:
                 raise
             except Exception as error:  # Any error of HTTP or JSON means that no schema has come.
-                away = f"the registry {self.url} does not answer: {describe(error)}"
-                if not wait(pause_s, away):
-                    raise RegistryAway(away, hint="Check its address and login.") from None
+                away = self._away(error)
+                if not wait(pause_s, str(away)):
+                    raise away from None
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         return found
 
@@ -106,8 +106,14 @@ class Registry:
         try:
             return self._client.get_subjects()
         except Exception as error:  # This may be any error of HTTP or JSON.
-            away = f"the registry {self.url} does not answer: {describe(error)}"
-            raise RegistryAway(away, hint="Check its address and login.") from None
+            raise self._away(error) from None
+
+    def _away(self, error: Exception) -> RegistryAway:
+        return RegistryAway(
+            f"the registry {self.url} does not answer: {describe(error)}",
+            hint="Restore it, or correct its address (--registry) and login"
+            f" ({PREFIX}… in the client's file).",
+        )
 
     def _get(self, schema_id: SchemaId) -> Schema:
         try:

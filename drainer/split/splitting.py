@@ -7,10 +7,9 @@ import sysconfig
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
-from math import isinf
 from operator import attrgetter
 from pathlib import Path
 from time import monotonic
@@ -25,7 +24,7 @@ from drainer.handler import Fatal, Retry, Skip
 from drainer.host.forks import call_alone
 from drainer.message import Message, SubMessage, Unsplit
 from drainer.model.facts import Facts, Undecided, View, named
-from drainer.model.listed import round_duration
+from drainer.model.listed import clock_time, round_duration
 from drainer.text.mask import ERROR_CHARACTERS, class_name, describe, error_text
 from drainer.text.plain_json import plain_json
 from drainer.text.raw_json import decode_json, meaning, raw_json
@@ -76,8 +75,11 @@ class Outage:
         now_s = self.clock()
         if self.since_s is None:
             self.since_s = now_s
-            most = "" if isinf(self.most_s) else f", halts after {round_duration(self.most_s)}"
-            self._times = f"since {datetime.now():%H:%M:%S}{most}"
+            now = datetime.now()
+            self._times = f"since {now:%H:%M:%S}; drainer keeps trying"
+            with suppress(OverflowError):  # The limit may be infinite.
+                halts = now + timedelta(seconds=self.most_s)
+                self._times += f", and halts at {clock_time(halts, now, '%H:%M:%S')}"
         if now_s - self.since_s > self.most_s:
             raise Halted(
                 f"{why}, for longer than --tune max-outage ({round_duration(self.most_s)})",

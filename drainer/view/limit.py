@@ -31,10 +31,8 @@ class Bottleneck(Enum):
 
     PAUSE = "the pause", "`{unpause}` ends it"
     DOWNSTREAM = ("the downstream: it fails, and drainer waits until it is back", "{breaker}")
-    TROUBLE = (
-        "trouble: {0.health.trouble}",
-        "",
-    )  # For example, brokers don't answer, or the lock is lost.
+    # For example, brokers don't answer. The trouble is always shown beside the limit.
+    TROUBLE = "the trouble: drainer waits until it is over", ""
     PROCESSOR = (
         "the processor: {each} uses {0.limits.processor.used:.0%} of a core{waits}",
         "{cheaper}; more concurrency does not help",

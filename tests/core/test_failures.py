@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import inf
 from random import Random
 from typing import Any
 
@@ -351,7 +352,8 @@ def test_an_outage_lasts_from_its_first_failure_to_the_next_answer() -> None:
     now_s = 60.0  # requests take time, too
     assert outage(0.2, "it is away")
     assert re.fullmatch(
-        r"it is away \(since \d\d:\d\d:\d\d, halts after 1m\)", outage.trouble or ""
+        r"it is away \(since [\d:]{8}; drainer keeps trying, and halts at (\w+ )?[\d:]{8}\)",
+        outage.trouble or "",
     )
     outage.end()
     assert outage.trouble is None
@@ -363,3 +365,6 @@ def test_an_outage_lasts_from_its_first_failure_to_the_next_answer() -> None:
     outage.end()
     requested_stop = True
     assert not outage(0.2, "it is away")
+    outage = Outage(inf, lambda _: True, lambda: now_s)
+    assert outage(0.2, "it is away")
+    assert (outage.trouble or "").endswith("keeps trying)")
