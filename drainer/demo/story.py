@@ -13,6 +13,7 @@ from itertools import chain
 from itertools import count as count_from
 from pathlib import Path
 from shlex import join
+from typing import Any
 
 import orjson
 
@@ -50,6 +51,26 @@ def values(messages: int) -> Iterator[bytes]:
         yield orjson.dumps({"event": number, "updates": updates})
 
 
+def fill(settings: ClientSettings, topic: str, messages: int, sandbox: Path) -> None:
+    """Write the messages to a topic. Raises DrainerError when one of them can't be written."""
+    conf = settings.produce_conf(ClientLog(), queue_buffering_max_messages=messages)
+    producer, failed = settings.producer(conf), list[str]()
+
+    def note(error: Any, message: Any) -> None:
+        if error is not None:
+            failed.append(f"{topic}/{message.partition()}: {error.str()}")
+
+    for value in values(messages):
+        producer.produce(topic, value, CUSTOMER, on_delivery=note)
+    if left := producer.flush(TIMEOUT_S):
+        failed.append(f"{left} messages are not acknowledged after {duration(TIMEOUT_S)}")
+    if failed:
+        raise DrainerError(
+            f"can't fill topic {topic}: {failed[0]}",
+            hint=f"See {sandbox / 'broker.log'}, or begin anew: {down_command(sandbox)}",
+        )
+
+
 @dataclass(eq=False)
 class Demo:
     """One run of the demo, on a topic of its own. Its commands are those that a user would type.
@@ -76,7 +97,7 @@ class Demo:
     def perform(self) -> None:
         """Play the demo. The topic and the service stay, for the commands to try next."""
         self._cluster.create_topic(self._topic)
-        self._fill(self._cluster.settings)
+        fill(self._cluster.settings, self._topic, self._messages, self._sandbox)
         self._title("A customer waits, and their whole backlog is on one partition")
         serial_s = self._updates * UPDATE_S
         self._terminal.print_line(
@@ -104,14 +125,6 @@ class Demo:
             self._terminal.print_line(f"✓ {sentence}")
         self._title(f"It took {duration(took_s)} instead of {duration(serial_s)}")
         self._show_next(*handling, *at_once)
-
-    def _fill(self, settings: ClientSettings) -> None:
-        conf = settings.produce_conf(ClientLog(), queue_buffering_max_messages=self._messages)
-        producer = settings.producer(conf)
-        for value in values(self._messages):
-            producer.produce(self._topic, value, CUSTOMER)
-        if left := producer.flush(TIMEOUT_S):
-            raise DrainerError(f"can't fill topic {self._topic}: {left} still unsent")
 
     def _what(self, group: str) -> tuple[str, ...]:
         split = ("--split", "updates", "--key", "payload.id")

@@ -18,6 +18,9 @@ from docs.reader import is_open
 from docs.transcript import ESCAPES
 from drainer import sandbox
 from drainer.demo.service import Index, Service
+from drainer.demo.story import fill
+from drainer.errors import DrainerError
+from drainer.kafka.cluster import Cluster
 from kafka.topic import eventually
 
 SMALL = ("demo", "--messages", "800")
@@ -128,6 +131,16 @@ def test_a_demo_that_is_interrupted_ends_with_its_drain_and_says_what_still_runs
     drain = f"drainer run .*{(folder / 'demo.url').read_text()}"
     drains = subprocess.run(["pgrep", "-f", drain], check=False)
     assert drains.returncode == 1, "its drain has ended, too"
+
+
+def test_a_message_that_can_not_be_written_ends_the_demo(
+    cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    cluster.create_topic(topic_name, config={"max.message.bytes": "100"})
+    refused = f"can't fill topic {topic_name}: {topic_name}/0: .*too large"
+    with pytest.raises(DrainerError, match=refused) as caught:
+        fill(cluster.settings, topic_name, 3, tmp_path)
+    assert f"{tmp_path}/broker.log, or begin anew: drainer sandbox down" in str(caught.value.hint)
 
 
 @pytest.mark.long
