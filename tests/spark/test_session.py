@@ -25,7 +25,7 @@ from drainer.model.status import Status
 from drainer.spark import api, driver, spark_session
 from drainer.spark.session.session import Session
 from drainer.spark.session.settings import SessionSettings, SparkSettings
-from drainer.spark.session.start import drain_session, session_on
+from drainer.spark.session.start import drain_session, private_folders, session_on
 from drainer.view.terminal import Terminal
 from spark.connect import classic, local
 from spark.story import HANDLER, Story
@@ -83,6 +83,17 @@ def test_another_user_of_the_machine_can_not_reach_a_local_session_nor_read_what
     assert folder.parent == events.with_name("blocks"), "where the setting points"
     assert folder.stat().st_mode & 0o777 == 0o700
     assert list(folder.glob("blockmgr-*"))
+
+
+def test_folders_that_killed_drivers_left_empty_are_removed(tmp_path: Path) -> None:
+    killed, alive, new = (tmp_path / f"drainer-spark-{name}" for name in ("a", "b", "c"))
+    for folder in (killed, alive, new):
+        folder.mkdir()
+    (alive / "blockmgr").touch()
+    for folder in (killed, alive):
+        os.utime(folder, (0, 0))
+    made = Path(private_folders(str(tmp_path)))
+    assert {*tmp_path.iterdir()} == {alive, new, made}
 
 
 def test_slots_that_other_jobs_have_are_waited_for_and_that_is_reported(

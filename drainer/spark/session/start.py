@@ -11,6 +11,7 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -61,6 +62,7 @@ LOCAL_JAVA = (
 # they must not import anything from there.
 IMPORTS_NOTHING_HERE: dict[str, Any] = {"spark.executorEnv.PYTHONSAFEPATH": "1"}
 _DIR, _DIRS = "spark.local.dir", "SPARK_LOCAL_DIRS"
+_PREFIX, STALE_S = "drainer-spark-", 3600.0  # Spark fills a new folder long before that.
 _PRINTED_EACH_TIME = "WARNING: Using incubator modules"
 _LOCAL = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?")
 _AT = re.compile(r"(?:k8s|spark)://(?:https?://)?([^/]+)")
@@ -311,22 +313,27 @@ def _begin(
         gateway = _launch(SparkConf(loadDefaults=False).setAll(shown))
         launched(gateway)
     if _LOCAL.fullmatch(master) and _DIRS not in os.environ:
-        conf.set(_DIR, _private(settings.get(_DIR) or tempfile.gettempdir()))
+        conf.set(_DIR, private_folders(settings.get(_DIR) or tempfile.gettempdir()))
     SparkContext(conf=conf, gateway=gateway)
     return SparkSession.builder.getOrCreate()
 
 
-def _private(folders: str) -> str:
+def private_folders(folders: str) -> str:
     """Make a folder for this user only in each of these ``folders``, and return the new ones.
 
     Spark keeps blocks of messages there, and lets all users read them. The new folders are removed
-    at the end of this process. Raises Refused.
+    at the end of this process. Those that killed drivers left empty are removed here. Raises
+    Refused.
     """
     made = []
     for folder in folders.split(","):
+        for left in Path(folder).glob(f"{_PREFIX}*"):
+            with suppress(OSError):  # The folder of a driver that lives is not empty.
+                if time.time() - left.stat().st_mtime > STALE_S:
+                    left.rmdir()
         try:
             Path(folder).mkdir(parents=True, exist_ok=True)
-            made.append(tempfile.mkdtemp(prefix="drainer-spark-", dir=folder))
+            made.append(tempfile.mkdtemp(prefix=_PREFIX, dir=folder))
         except OSError as error:
             raise Refused(
                 f"can't make a folder for Spark in {folder}: {error.strerror}",
@@ -365,7 +372,7 @@ def _environment(master: str, settings: Mapping[str, str]) -> Iterator[None]:
         "PYSPARK_DRIVER_PYTHON": settings["spark.pyspark.driver.python"],
     }
     if _LOCAL.fullmatch(master) and (named := os.environ.get(_DIRS)):
-        variables[_DIRS] = _private(named)  # Spark prefers the variable to the setting.
+        variables[_DIRS] = private_folders(named)  # Spark prefers the variable to the setting.
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
