@@ -69,6 +69,16 @@ def test_a_result_is_what_a_handler_would_have_raised() -> None:
     assert found[0].after == 2
 
 
+@pytest.mark.parametrize("response", [Response(204), Response(200, headers=EMPTY)], ids=str)
+def test_an_answer_without_a_body_finishes_a_batch_only_if_an_option_says_so(
+    response: Response,
+) -> None:
+    with pytest.raises(UnclearAnswer, match="answer JSON with the result of each id") as caught:
+        results_of(response, IDS, {})
+    assert fault_of(caught.value) is Fault.UNCLEAR
+    assert results_of(response, IDS, {response.status: "done"}) == [None] * len(IDS)
+
+
 @pytest.mark.parametrize(
     "response",
     [
