@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from drainer.insight.bounds import CONCURRENCY, RATE
+import pytest
+
+from drainer.insight.bounds import BARRIERS, CONCURRENCY, LANE, RATE, READ_CAP
 from drainer.insight.cli.estimate import estimate_page
 from drainer.insight.estimate import Question
 from drainer.model.order import Order
-from drainer.view.page import Line
+from drainer.view.page import Field, Line
 
 from .estimates import TEN_MS, by, estimate
 from .facts import named, row
@@ -39,3 +41,40 @@ def test_of_the_concurrencies_that_the_rate_decides_one_is_shown() -> None:
         page = estimate_page(replace(found, orders={Order.SUB_KEY: order}, table=tuple(rows)))
         table = named(page)["at once"]
         assert [row(table, n)[0] for n in range(len(table.rows))] == shown
+
+
+@pytest.mark.parametrize(
+    ("bound", "rate", "least", "needs"),
+    [
+        (LANE, None, 300, "--concurrency 300"),
+        (LANE, None, None, "finer sub-keys or `coalesce`; more concurrency is not enough"),
+        (CONCURRENCY, None, None, "more than 300 at once"),
+        (READ_CAP, None, None, "higher --broker-limits; more concurrency is not enough"),
+        (RATE, 50.0, None, "--rate 100/s; more concurrency is not enough"),
+        (BARRIERS, None, None, "fewer barriers, and more concurrency"),
+    ],
+)
+def test_a_drain_that_will_be_late_needs_what_lowers_its_largest_bound(
+    bound: str, rate: float | None, least: int | None, needs: str
+) -> None:
+    found = estimate(verdict=by(500, -500, least))
+    of = {CONCURRENCY: 600.0 if bound == BARRIERS else 100.0, bound: 1_000.0}
+    requested = replace(found.requested, bounds=of, bound=bound)
+    fastest = replace(requested, concurrency=300)
+    found = replace(
+        found,
+        setting=replace(found.setting, rate=rate),
+        orders={Order.SUB_KEY: requested},
+        table=(requested, fastest),
+    )
+    verdict, _, limit = estimate_page(found).sections[0].items
+    assert isinstance(verdict, Line)
+    assert verdict.text.endswith(f"; needs {needs}")
+    if bound == LANE and least is None:
+        by_key = replace(found, table=(replace(fastest, order=Order.KEY),))
+        verdict = estimate_page(by_key).sections[0].items[0]
+        assert isinstance(verdict, Line)
+        assert "needs a finer order, such as --tune order=sub-key; more" in verdict.text
+    if bound in (RATE, READ_CAP):
+        assert isinstance(limit, Field)
+        assert limit.value.endswith("more concurrency does not help")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
+from math import ceil
 from pathlib import Path
 from typing import Annotated
 
@@ -43,9 +44,20 @@ _BINDING = {
     bounds.HANDLE: "the processor time of handle; more concurrency does not help",
     bounds.CPU: "this process, which is out of CPU; more concurrency does not help",
     bounds.BARRIERS: "barriers: each waits for everything before it",
-    bounds.READ_CAP: "the brokers' limits on reading",
-    bounds.WRITE_CAP: "the brokers' limits on writing",
+    bounds.READ_CAP: "the brokers' limits on reading; more concurrency does not help",
+    bounds.WRITE_CAP: "the brokers' limits on writing; more concurrency does not help",
     bounds.NOTHING: "nothing",
+}
+# What lowers each bound. For concurrency and --rate, ``_needs`` names a number.
+_LOWERED_BY = {
+    bounds.LANE: "finer sub-keys or `coalesce`",
+    bounds.FETCH: "a place nearer to the brokers",
+    bounds.SPLIT: "a faster split",
+    bounds.HANDLE: "less computing in handle, or --engine spark",
+    bounds.CPU: "larger sub-messages, or --engine spark",
+    bounds.BARRIERS: "fewer barriers",
+    bounds.READ_CAP: "higher --broker-limits",
+    bounds.WRITE_CAP: "higher --broker-limits",
 }
 
 
@@ -199,7 +211,8 @@ def binding(estimate: Estimate, found: bounds.Forecast) -> str:
             f" ({figures.percent(share)}){together}, one at a time"
         )
     if found.bound == bounds.RATE:
-        return f"--rate: {figures.rate(estimate.setting.rate or 0)} per second"
+        rate = figures.rate(estimate.setting.rate or 0)
+        return f"--rate: {rate} per second; more concurrency does not help"
     return _BINDING[found.bound]
 
 
@@ -228,13 +241,29 @@ def _takes(estimate: Estimate) -> str:
 def _verdict(estimate: Estimate, found: DeadlineVerdict) -> Line:
     words, least = ending(_takes(estimate), estimate.seconds, found), found.least_concurrency
     if found.late:
-        most = figures.count(max(each.concurrency for each in estimate.table))
-        enough = f"{most} at once would not be enough either"
-        words += f"; {enough}" if least is None else f"; needs --concurrency {least}"
+        words += f"; needs {_needs(estimate, found)}"
     elif least is not None and least < estimate.requested.concurrency:
         words += f"; {figures.count(least)} at once would be enough"
     # An assumed latency shows neither that the deadline is met nor that it is missed.
     return judged(words, None if estimate.question.source == ASSUMED_SOURCE else found)
+
+
+def _needs(estimate: Estimate, found: DeadlineVerdict) -> str:
+    """Return what a drain needs to meet a deadline that it will miss."""
+    if found.least_concurrency is not None:
+        return f"--concurrency {found.least_concurrency}"
+    fastest, rate = estimate.table[-1], estimate.setting.rate
+    if fastest.bound == bounds.CONCURRENCY:
+        return f"more than {figures.count(fastest.concurrency)} at once"
+    needed = _LOWERED_BY.get(fastest.bound, "a higher --rate")
+    left_s = (found.margin_s or 0.0) + max(estimate.requested.bounds.values())
+    if fastest.bound == bounds.RATE and rate is not None and left_s > 0:
+        needed = f"--rate {ceil(rate * fastest.bounds[bounds.RATE] / left_s)}/s"
+    if fastest.bound == bounds.LANE and fastest.order is not Order.SUB_KEY:
+        needed = "a finer order, such as --tune order=sub-key"
+    if estimate.requested.bounds[bounds.CONCURRENCY] > left_s:
+        return f"{needed}, and more concurrency"
+    return f"{needed}; more concurrency is not enough"
 
 
 def _orders(estimate: Estimate) -> Table:
