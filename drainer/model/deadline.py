@@ -110,8 +110,6 @@ def parse_deadline(text: str, now: datetime | None = None) -> datetime:
         return now.astimezone() + timedelta(seconds=parse_duration(word))
     except UsageError:
         raise wrong from None
-    except OverflowError:
-        raise UsageError(f"{text!r} is too far away", hint=hint) from None
 
 
 def _parse(text: str) -> datetime | None:

@@ -93,6 +93,7 @@ _DURATIONS = {"us": 1e-6, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
 _TIMES = {"": 1, "k": 1e3, "m": 1e6}  # The factors of counts, as in ``5k/s``.
 _SWITCH = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
+DURATION_MOST_S = 36_500 * 86_400.0
 REASON_MOST = 500  # The maximum number of characters of a reason.
 T = TypeVar("T")
 _AUTO = re.compile(r"^auto(?::0*([1-9]\d{0,6}))?$")
@@ -108,12 +109,15 @@ def parse_size(text: str) -> int:
 def parse_duration(text: str) -> float:
     """Parse a duration such as ``200ms``, ``1h30m`` or ``2d``; return seconds.
 
-    A number without a unit could mean anything, except for 0. Raises UsageError.
+    A number without a unit could mean anything, except for 0. Raises UsageError, also for so long a
+    duration that its end has no date.
     """
-    parts = _PARTS.findall(text)
-    if len(parts) > 1 and "".join(_PARTS.split(text.strip())[::3]) == "":
-        return sum(_parse("".join(part), _DURATIONS, "a duration like 1h30m") for part in parts)
-    return _parse(text, _DURATIONS, "a duration like 10s or 1h30m")
+    found, wanted = _PARTS.findall(text), "a duration like 10s or 1h30m"
+    is_sum = len(found) > 1 and "".join(_PARTS.split(text.strip())[::3]) == ""
+    parts = map("".join, found) if is_sum else (text,)
+    if (seconds := sum(_parse(part, _DURATIONS, wanted) for part in parts)) > DURATION_MOST_S:
+        raise UsageError(f"{text!r} is too long", hint="Give at most 36500d, which is a century.")
+    return seconds
 
 
 def parse_address(text: str) -> tuple[str, int]:

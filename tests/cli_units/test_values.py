@@ -116,6 +116,7 @@ def test_a_number_that_could_be_of_two_units_is_refused(
         *((parse_rate, text, "`drainer pause PLAN`") for text in ("0", "0/s")),
         (parse_concurrency, "0", "`drainer pause PLAN`"),
         (parse_duration, "10min", "10m,"),
+        *((parse_duration, text, "at most 36500d") for text in ("36501d", "99999999999d")),
         (load_limits, "50MB", "50MB/s"),
         (load_limits, "50", "50MB/s"),
         (load_limits, "50MBps", "50MB/s"),
