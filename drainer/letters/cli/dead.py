@@ -24,6 +24,7 @@ from drainer.letters.receipts import RedriveProgress, quoted, redrive_progress
 from drainer.letters.redrive import default_group
 from drainer.loading.loader import load_decoding
 from drainer.model.option import Option, number
+from drainer.model.order import key_text
 from drainer.model.ranges import RangeSet
 from drainer.model.terms import LetterFilter
 from drainer.policy.dead_letter import Letter
@@ -264,12 +265,7 @@ def _keys(letter: Letter) -> str:
 
 
 def _as_text(value: bytes | None) -> str:
-    if value is None:
-        return "null"
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return repr(value)
+    return "null" if value is None else key_text(value)
 
 
 def _pretty(letter: Letter) -> str:
