@@ -183,9 +183,9 @@ def test_traffic_ends_with_its_driver(
         """
         import time
         from drainer.limits.search.trial import Point
-        from drainer.limits.spark.traffic_coordinator import TrafficCoordinator, TrafficOrder
+        from drainer.limits.spark.traffic_coordinator import TrafficCoordinator
         coordinator = TrafficCoordinator("127.0.0.1", 1, lambda task, report: None)
-        coordinator.give(TrafficOrder(2, Point(100, 1, 500.0)))
+        coordinator.give(Point(100, 1, 500.0))
         print(coordinator.port, coordinator.token, flush=True)
         time.sleep(600)
         """
@@ -282,8 +282,8 @@ def test_an_order_reaches_a_task_at_once_and_its_failure_the_driver() -> None:
         task.send_bytes(b"0")
         eventually(lambda: coordinator.connected == {0}, "the task is here")
         assert order_for(task) == TrafficOrder(1)
-        coordinator.give(TrafficOrder(7, POINT, 2))
-        assert order_for(task) == TrafficOrder(7, POINT, 2)
+        coordinator.give(POINT, skip=True)
+        assert order_for(task) == TrafficOrder(2, POINT, 1)
         failure = error_as_json(Refused("no room", hint="make some"))
         task.send_bytes(msgspec.json.encode({"failure": failure}))
         eventually(lambda: coordinator.lost is not None, "it is reported")

@@ -24,7 +24,7 @@ from drainer.limits.search.reading import (
 from drainer.limits.search.trial import Point, Signals
 from drainer.limits.spark.hosting import Hosting
 from drainer.limits.spark.jmx import Jmx
-from drainer.limits.spark.traffic_coordinator import REPORT_S, TrafficCoordinator, TrafficOrder
+from drainer.limits.spark.traffic_coordinator import REPORT_S, TrafficCoordinator
 from drainer.limits.trials import Observe
 from drainer.spark.session.failure import spark_failures
 from drainer.spark.session.session import Session
@@ -234,7 +234,7 @@ class SparkTraffic:
                     self._in_sync.ensure_answers()
                     return whole
         finally:
-            self._halt()
+            self._coordinator.give()
         raise Interrupted(
             f"the driver's orders failed to reach the tasks {ATTEMPTS} times",
             hint="Check this machine's load, and the network to the executors.",
@@ -262,7 +262,7 @@ class SparkTraffic:
                 caught_up = self._caught_up(now_s - PROBE_S, now_s)
                 at_rest = seen is not None and self._idle.update(seen) and caught_up
         finally:
-            self._halt()
+            self._coordinator.give()
         if not at_rest:
             self._carry_out(None, skip=True)
         self._reading.set_caught_up()
@@ -276,9 +276,7 @@ class SparkTraffic:
         return most <= LAG_AT_REST and most - least <= LAG_AT_REST
 
     def _carry_out(self, point: Point | None, *, skip: bool = False) -> None:
-        before = self._coordinator.order
-        order = TrafficOrder(before.number + 1, point, before.skips + skip)
-        self._coordinator.give(order)
+        order = self._coordinator.give(point, skip=skip)
         until_s = time.monotonic() + READY_S
         while not self._reading.ready(order.number):
             if time.monotonic() > until_s:
@@ -287,10 +285,6 @@ class SparkTraffic:
                     hint="Check that the executors have room for them, and reach the brokers.",
                 )
             self._poll()
-
-    def _halt(self) -> None:
-        before = self._coordinator.order
-        self._coordinator.give(TrafficOrder(before.number + 1, None, before.skips))
 
     def _with_broker_signals(
         self, seen: Signals | None, begin_s: float, end_s: float

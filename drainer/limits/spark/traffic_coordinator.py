@@ -105,18 +105,26 @@ class TrafficCoordinator(QuietServer, TCPServer):
         name = "traffic-coordinator"
         threading.Thread(target=self.serve_forever, args=(0.1,), name=name, daemon=True).start()
 
-    def give(self, order: TrafficOrder) -> None:
-        """Send all tasks a new order at once."""
+    def give(
+        self, point: Point | None = None, *, skip: bool = False, over: bool = False
+    ) -> TrafficOrder:
+        """Send all tasks the next order at once, and return it.
+
+        Without a ``point``, producers send nothing. If it ``skip``s, consumers go to the ends of
+        the logs. If it is ``over``, the tasks end.
+        """
         with self._ordered:
-            self.order = order
+            before = self.order
+            self.order = TrafficOrder(before.number + 1, point, before.skips + skip, over)
             self._ordered.notify_all()
+            return self.order
 
     def close(self) -> None:
         """Order all tasks to end, and accept no more connections.
 
         A busy task gets the order later.
         """
-        self.give(TrafficOrder(self.order.number + 1, over=True))
+        self.give(over=True)
         self.shutdown()
         self.server_close()
 
