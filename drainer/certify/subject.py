@@ -127,12 +127,7 @@ class Subject:
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end, in another thread if an event loop runs in this one."""
-
-    def call() -> T:
-        with asyncio.Runner() as runner:
-            return runner.run(work)
-
-    return in_a_thread(call).result() if has_running_loop() else call()
+    return in_a_thread(asyncio.run, work).result() if has_running_loop() else asyncio.run(work)
 
 
 def _name_of(source: Any) -> str:
