@@ -13,8 +13,10 @@ from itertools import chain
 from zlib import crc32
 
 from drainer.errors import SplitFailed
+from drainer.insight.workload import NO_KEY
 from drainer.loading.loader import LoadedHandler
 from drainer.message import Barrier, Message
+from drainer.model.order import Order, lanes_of
 from drainer.model.sub_messages import identify
 from drainer.model.terms import TimeRange
 from drainer.model.unhandled import RuleStatus
@@ -24,7 +26,6 @@ from drainer.text.mask import mask_text
 
 SHOWN = 10
 COUNTED = 10_000  # If there are many more different texts, only this many frequent ones are kept.
-NO_KEY = "no key"
 LONGEST_MESSAGE_KEY = 256  # A key with more bytes is cut, and a checksum stands for the rest.
 LONGEST_SUB_KEY = 256  # Of a repr with more characters, both ends and a checksum are kept.
 DIGITS = 2  # Numbers are rounded to two digits, so a quantile is wrong by at most 5%.
@@ -206,12 +207,8 @@ class Survey:
         """Count the sub-messages of a message. If it raises SplitFailed, it counts none of them."""
         subs = split_up(self._split, message)
         identify(message, subs)
-        keys: list[Hashable] = [sub.key for sub in subs]
-        if None in keys or any(sub.keys is not None or isinstance(sub, Barrier) for sub in subs):
-            laned = [sub for sub in subs if not isinstance(sub, Barrier)]
-            self._barriers += len(subs) - len(laned)
-            of_each = [sub.keys or (() if sub.key is None else (sub.key,)) for sub in laned]
-            keys = list(chain.from_iterable(of_each))
+        self._barriers += sum(isinstance(sub, Barrier) for sub in subs)
+        keys = chain.from_iterable(map(lanes_of(Order.SUB_KEY), subs))
         self._fan_outs.add([len(subs)])
         self._empty += not subs
         self._sub_keys.add(map(sub_key_text, keys))
@@ -267,8 +264,7 @@ class Survey:
     @property
     def rule_status(self) -> RuleStatus:
         """The sub-messages on which rules could not decide, and why."""
-        found = self._rule_filter
-        return RuleStatus(undecided=dict(found.undecided), why=dict(found.why_undecided))
+        return self._rule_filter.status()
 
 
 def message_key_text(key: bytes | None) -> str:
