@@ -314,18 +314,21 @@ class Ledger:
         pending = self._pending
         if pending[0] is message:
             pending.popleft()
-            if self._finished_inside:
-                self._drop_finished()
+            while self._finished_inside and not pending[0].left:
+                self._bytes_inside -= pending.popleft().size
+                self._finished_inside -= 1
             self.watermark = pending[0].offset if pending else self.position
         else:
             self._changed_finished.append(message.offset)
             self._finished_inside += 1
             self._bytes_inside += size
-            if (
-                self._finished_inside > PURGE_MIN + len(pending) // 2
-                or self._bytes_inside > self.load.purge_bytes + self.pending_bytes // 4
-            ):
-                self._purge()
+        # With fewer pending messages, fewer finished ones may stay among them.
+        if self._finished_inside and (
+            self._finished_inside > PURGE_MIN + len(pending) // 2
+            or self._bytes_inside > self.load.purge_bytes + self.pending_bytes // 4
+        ):
+            self._pending = deque(m for m in pending if m.left)
+            self._finished_inside = self._bytes_inside = 0
 
     def reject(self, message: Message) -> None:
         """Note that a delivered message is one unit, because ``split`` rejected it."""
@@ -485,22 +488,6 @@ class Ledger:
         self.subs_unsplit += part.unsplit and outcome is not Outcome.SKIPPED
         self.subs_otherwise[outcome] += 1
         part.outcome = part.outcome.worse_of(outcome)
-
-    def _drop_finished(self) -> None:
-        pending = self._pending
-        while pending and not pending[0].left:
-            self._bytes_inside -= pending.popleft().size
-            self._finished_inside -= 1
-        # With fewer pending messages, fewer finished ones may stay among them.
-        if (
-            self._finished_inside > PURGE_MIN + len(pending) // 2
-            or self._bytes_inside > self.load.purge_bytes + self.pending_bytes // 4
-        ):
-            self._purge()
-
-    def _purge(self) -> None:
-        self._pending = deque(m for m in self._pending if m.left)
-        self._finished_inside = self._bytes_inside = 0
 
     def _recall(self, message: Message) -> int:
         known = self._earlier_partial[message.offset]
