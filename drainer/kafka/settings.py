@@ -273,12 +273,10 @@ class ClientSettings:
         a time: with more, librdkafka (2.16) acknowledges some records that it has lost. librdkafka
         ignores properties of consumers.
         """
-        conf = self.conf(log)
-        for name in _IGNORED_BY_PRODUCERS.split():
-            conf.pop(name, None)
-        chosen = {name.replace("_", "."): value for name, value in owned.items()}
-        safe = {"acks": "all", "enable.idempotence": True, IN_FLIGHT: 1}
-        return {**conf, **safe, **chosen}
+        ignored = _IGNORED_BY_PRODUCERS.split()
+        kept = {name: value for name, value in self.properties.items() if name not in ignored}
+        owned = {"acks": "all", "enable.idempotence": True, IN_FLIGHT: 1, **owned}
+        return replace(self, properties=kept).conf(log, **owned)
 
     def consumer(self, conf: Mapping[str, Any]) -> Consumer:
         """Make a consumer from a configuration. Raises UsageError when librdkafka rejects it."""
