@@ -105,8 +105,9 @@ def overview_of(
         counts["error"][letter.error_type or "no error"] += 1
         counts["reason"][letter.reason] += 1
         counts["sub_key"].update(letter.key_texts)
-        for each in counts.values():
-            _trim(each)
+        for what, each in counts.items():
+            if len(each) > 2 * TALLIED:
+                counts[what] = Counter(dict(each.most_common(TALLIED)))
         light = replace(letter, payload=None, headers=())
         entry = (letter.time, letter.partition, letter.offset, light, is_redriven)
         if len(newest) < limit:
@@ -123,12 +124,6 @@ def overview_of(
         tuple(entry[3:] for entry in sorted(newest, reverse=True)),
         left_out,
     )
-
-
-def _trim(counts: Counter[Any]) -> None:
-    if len(counts) > 2 * TALLIED:
-        for rare, _ in counts.most_common()[TALLIED:]:
-            del counts[rare]
 
 
 _SHOWN_OTHERWISE = {"sub_key", "several", "message_key", "timestamp"}
