@@ -56,7 +56,7 @@ class TrafficReading:
 
     def __init__(self, tasks: int, groups: int) -> None:
         self.tasks = tasks
-        self._groups = groups
+        self.groups = groups
         self._latest: dict[int, TrafficReport] = {}
         self._reports: list[tuple[float, int, TrafficReport]] = []
         self._lags: list[tuple[float, tuple[int, ...]]] = []
@@ -67,7 +67,7 @@ class TrafficReading:
 
         Raises ValueError when the report is not of a known task and of all groups.
         """
-        if len(report.consumed) != self._groups or not 0 <= task < self.tasks:
+        if len(report.consumed) != self.groups or not 0 <= task < self.tasks:
             raise ValueError(f"a report of task {task} with {len(report.consumed)} groups")
         self._latest[task] = report
         self._reports.append((at_s, task, report))

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pyspark import SparkContext
 
@@ -130,7 +130,7 @@ def spark_traffic(
         opened.callback(job.halt)
         opened.callback(coordinator.close)  # This ends the job.
         reading = TrafficReading(tasks, targets.groups)
-        traffic = SparkTraffic(targets.groups, reading, job, coordinator, reports, in_sync, metrics)
+        traffic = SparkTraffic(reading, job, coordinator, reports, in_sync, metrics)
         job.start()
         traffic.wait_for_tasks()
         in_sync.start()
@@ -180,16 +180,13 @@ class SparkTraffic:
     failed, the clients lost a topic or the right to use it, or the brokers are gone.
     """
 
-    _groups: int  # The number of consumer groups.
     _reading: TrafficReading
     _job: HostingJob
     _coordinator: TrafficCoordinator
     _reports: Reports
     _in_sync: InSyncWatch
     _metrics: Jmx
-
-    def __post_init__(self) -> None:
-        self._idle = IdleDetector(PROBE_PACE)
+    _idle: IdleDetector = field(default_factory=lambda: IdleDetector(PROBE_PACE))
 
     def wait_for_tasks(self) -> None:
         """Wait until all tasks are connected. Raises Refused when one is not in time."""
@@ -271,7 +268,7 @@ class SparkTraffic:
     def _caught_up(self, begin_s: float, end_s: float) -> bool:
         lag = self._reading.lag_between(begin_s, end_s)
         if lag is None:
-            return not self._groups
+            return not self._reading.groups
         least, most = lag
         return most <= LAG_AT_REST and most - least <= LAG_AT_REST
 
