@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from drainer.handler import Handler
 from drainer.insight import survey
-from drainer.insight.survey import NO_KEY, Contents, Frequent, Skew, Survey
+from drainer.insight.survey import Contents, Frequent, Skew, Survey
+from drainer.insight.workload import NO_KEY
 from drainer.loading.loader import LoadedHandler
 from drainer.message import Barrier, Message, Origin, SubMessage
 

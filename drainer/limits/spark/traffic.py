@@ -226,7 +226,7 @@ class SparkTraffic:
                 window = self._reading.signals(steady_s, end_s)
                 whole = self._with_broker_signals(window, steady_s, end_s)
                 if whole is not None and self._reading.silences == silences:
-                    self._halt()
+                    self._coordinator.give()
                     # Brokers that don't answer even without traffic are gone, not overloaded.
                     self._in_sync.ensure_answers()
                     return whole
