@@ -201,7 +201,7 @@ def _not_running(plan: PlanPlace) -> Refused:
 def _way_on(plan: Path, account: Account) -> str:
     if account.complete and account.undone is None:
         return f"Nothing is left to resume: see `{command('plan show', plan)}`."
-    return f"Resume it: {account.resuming.command(plan)}"
+    return account.resuming.way(plan)
 
 
 def _open(path: Path, timeout_s: float) -> socket.socket:

@@ -252,6 +252,11 @@ class Resuming(JsonRecord):
         """Return the command that resumes the drain, in a form that can be copied to a shell."""
         return command("resume", plan, options=(*more, *self.options))
 
+    def way(self, plan: str | Path) -> str:
+        """Return a sentence with the command, and with the names of the options that it lacks."""
+        needs = f" (add {', '.join(self.needs)} as before)" if self.needs else ""
+        return f"To resume it: {self.command(plan)}{needs}"
+
     @property
     def handler_options(self) -> dict[str, str]:
         """The handler's options of this run by name, as a person types them."""

@@ -243,13 +243,11 @@ def _known_elsewhere(request: Request, plan: OffsetPlan, own: PlanPlace) -> list
             continue  # It was checked before, and will be set aside.
         if done := _done_in(other.account, plan.account.partitions):
             unfinished = f"{path} has an unfinished drain of this group with {done}"
-            resume = other.account.resuming.command(path)
+            way = other.account.resuming.way(path)
             if request.plan_path is None:
-                hint = (
-                    f"To repeat what is done, name the new plan with --plan. To resume it: {resume}"
-                )
+                hint = f"To repeat what is done, name the new plan with --plan. {way}"
                 raise PlanRefused(unfinished, hint=hint)
-            found.append(f"{unfinished}; to go on with it: {resume}")
+            found.append(f"{unfinished}. {way}")
     return found
 
 
@@ -356,7 +354,7 @@ def _check_plan(file: SavedPlan, request: Request, topic_id: str) -> LoadedPlan 
             raise PlanRefused(
                 f"{path} is the plan of an unfinished drain of this topic and group",
                 hint=f"To begin again from the group's offset{repeats}"
-                f" To resume it: {known.account.resuming.command(path)}",
+                f" {known.account.resuming.way(path)}",
             )
     return seen
 

@@ -236,6 +236,12 @@ class SavedPlan(ABC):
             return
         self._rollback(aside)
 
+    def rewrite(self, written: OffsetPlan, plan: OffsetPlan) -> None:
+        """Write another plan if nothing was handled since this one was ``written``."""
+        with suppress(DrainerError):  # The caller has an error to report already.
+            if self.load().plan == written:
+                self.write(plan)
+
     def _loaded(self, data: bytes, *, without_reports: bool) -> LoadedPlan:
         """Decode a plan, and add the records of the journals and reports that it has now."""
         naming = partial(raised_as, PlanRefused, about=f"{self.path}: ")

@@ -239,7 +239,10 @@ def _failures(summary: Summary) -> Iterator[Item | None]:
         yield Field("dead letters", f"drainer dead list {option}")
         if summary.left_alone is None:
             handler = shlex.join(summary.handler) or "--handler …"
-            yield Field("redrive", f"drainer redrive {option} {handler}")
+            needed = summary.resuming.handler_options.items()
+            lacks = [text for name, text in needed if f"{name}=" not in handler]
+            note = f"add {' '.join(lacks)}" if lacks else ""
+            yield Field("redrive", f"drainer redrive {option} {handler}", note)
 
 
 def parked_field(parked: ParkedLanes, note: str = "") -> Field | None:

@@ -185,7 +185,7 @@ def test_a_drain_whose_process_is_gone_is_reported_with_its_resume(
         pytest.raises(Interrupted, match="process is gone") as raised,
     ):
         list(client.watch(plan.path))
-    assert raised.value.hint == f"Resume it: drainer resume {plan.path}"
+    assert raised.value.hint == f"To resume it: drainer resume {plan.path}"
 
 
 def test_a_drain_that_is_suspended_is_named_with_its_plan_and_how_to_continue_it(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from signal import SIGINT, SIGTERM
 
@@ -46,19 +47,34 @@ def test_a_handler_that_does_not_open_leaves_no_plan_or_that_of_a_resume(story: 
         story.drain(story.prepared(WillNotOpen()))
     assert (story.left, story.committed) == ([], None)
 
-    story.write_plan(20)
-    with pytest.raises(Refused, match="no index"):
-        story.drain(story.prepared_to_resume(WillNotOpen()))
-    assert story.file.load().plan.account.watermark(0) == 20
+    before = changed(story.write_plan(20), resuming=Resuming(needs=("--set url=…",)))
+    story.file.write(before)
+    for _ in range(2):
+        with pytest.raises(Refused, match="no index"):
+            story.drain(story.prepared_to_resume(WillNotOpen()))
+    loaded = story.file.load()
+    account = loaded.plan.account
+    assert (account.watermark(0), account.resuming) == (20, before.account.resuming)
+    assert (account.how_ended, loaded.warnings) == ("failed", [])
+    assert "no index" in account.last_run(datetime.now(UTC))
+    assert loaded.plan.terms == before.terms
     assert story.drain(story.prepared_to_resume()).messages.done == MESSAGES
 
 
 @pytest.mark.parametrize("number", [SIGINT, SIGTERM], ids=["SIGINT", "SIGTERM"])
-def test_a_signal_while_the_handler_is_opened_leaves_no_plan(story: Story, number: int) -> None:
+def test_a_signal_while_the_handler_is_opened_leaves_no_plan_or_that_of_a_resume(
+    story: Story, number: int
+) -> None:
     with pytest.raises(KeyboardInterrupt, match="interrupted by SIG"):
         story.drain(story.prepared(Signals(number)))
     assert (story.left, story.committed) == ([], None)
-    assert story.drain(story.prepared()).messages.done == MESSAGES
+
+    story.write_plan(20)
+    with pytest.raises(KeyboardInterrupt, match="interrupted by SIG"):
+        story.drain(story.prepared_to_resume(Signals(number)))
+    loaded = story.file.load()
+    assert (loaded.plan.account.how_ended, loaded.warnings) == ("interrupted", [])
+    assert story.drain(story.prepared_to_resume()).messages.done == MESSAGES
 
 
 def test_a_drain_that_waits_for_its_lock_is_found_by_other_processes(
