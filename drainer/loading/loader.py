@@ -237,7 +237,7 @@ class LoadedHandler:
         except Exception as error:
             raise Refused(
                 f"open() of the handler {self.reference} failed: {describe(error)}",
-                hint="Fix open(), or give by --set what it lacks. Nothing was handled or committed.",
+                hint="Fix open(), or give what it lacks by --set. Nothing was handled.",
             ) from error
 
     async def close(self, in_thread: BlockingCall = blocking_call) -> None:

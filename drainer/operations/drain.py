@@ -182,9 +182,9 @@ def _plan_written(
     """Write the plan, and then run the block.
 
     If the block raises an error or is interrupted, nothing was handled, because a drain raises
-    neither after the handler's open(). Then the plan of a new drain is removed again, and an earlier
-    plan that was set aside for it is moved back to its place. A resumed plan becomes what it was,
-    with a note of how this run ended.
+    neither after the handler's open(). Then the plan of a new drain is removed again, and an
+    earlier plan that was set aside for it is moved back to its place. A resumed plan becomes what
+    it was, with a note of how this run ended.
     """
     file, plan = prepared.file, prepared.plan
     if prepared.action.resumes:
