@@ -379,9 +379,13 @@ def _done(found: FoundDrain) -> str:
 
 def _share(found: FoundDrain) -> float | None:
     if found.left is not None:
-        parts = found.left.account.partitions
-        total = sum(part.end - part.start for part in parts.values())
-        return 1 - sum(map(found.left.account.to_go, parts)) / total
+        account = found.left.account
+        messages, subs = account.counts()
+        total = sum(part.end - part.start for part in account.partitions.values())
+        offsets = 1 - sum(map(account.to_go, account.partitions)) / total
+        # Tasks finish most sub-messages of a message before its last one.
+        expected = subs.read * total / messages.read if messages.read else 0
+        return max(offsets, min(subs.finished / expected, 0.9999) if expected else 0.0)
     return None if found.status is None else share_finished(found.status.progress.partitions)
 
 

@@ -111,7 +111,8 @@ def left(paths: Iterable[Path]) -> Iterator[FoundDrain]:
 
 
 def _about(path: Path, plan: OffsetPlan, since: str) -> About:
-    engine = "process" if plan.account.state is None else "spark"
+    account = plan.account
+    engine = "spark" if account.state is not None else account.resuming.engine or "process"
     return About(str(path), plan.terms.topic, plan.terms.group, plan.terms.drain_id, engine, since)
 
 
