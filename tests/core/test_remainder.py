@@ -207,6 +207,17 @@ def test_what_rules_take_out_takes_no_time() -> None:
         assert status.progress.eta_s == pytest.approx(run.now_s - at_s, rel=0.05, abs=0.5)
 
 
+def test_a_rate_that_was_lowered_counts_at_once() -> None:
+    plan = planned(first=False)
+    run = Run(plan, rest_of(plan))
+    run.go_on(20)
+    eta_s = run.show().progress.eta_s
+    assert eta_s is not None
+    pace = WORKERS / CALL_S
+    run.plan = changed(plan, failures=FailureSettings(rate=pace / 10))
+    assert run.show().progress.eta_s == pytest.approx(10 * eta_s, rel=0.05)
+
+
 def test_holes_count_as_often_as_they_came() -> None:
     every_other = ReadSample(read=100, unread=1_000, subs=50 * 3)
     assert unread_subs({0: every_other}) == {0: 1_500}
