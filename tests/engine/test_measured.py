@@ -418,7 +418,7 @@ def test_while_the_lock_is_not_confirmed_nothing_else_is_the_limit(virtual: Virt
     for status in lapsed:
         assert limit_of(status) is Bottleneck.TROUBLE
         assert status.health.silent_s is None
-        assert "the lock on the group is not confirmed" in limit(status)
+        assert "the lock on the group is not confirmed" in (status.health.trouble or "")
         assert advice(status) == ""
 
 
