@@ -15,9 +15,10 @@ import typer
 
 from drainer import __version__
 from drainer.cli import end_interrupted
-from drainer.cli.declared import declared_by, is_given, meant, value_of
+from drainer.cli.declared import commands_of, declared_by, is_given, meant, value_of
 from drainer.cli.parameter import Command, Group, completing, declare, keyword
 from drainer.errors import DrainerError, UsageError
+from drainer.model.listed import listed
 from drainer.model.option import option, options_of
 
 # The callback or group of each command. The help shows the panels and commands in this order.
@@ -48,6 +49,8 @@ PANELS = {
 
 # A command that connects to a cluster needs one of these.
 _CLUSTER = ("bootstrap_server", "client_config", "client_property")
+# What other tools call `ps`.
+_OTHER_NAMES = dict.fromkeys(("status", "list", "ls"), "ps")
 
 
 class LazyCommands(Mapping[str, Any]):
@@ -137,11 +140,22 @@ def _wrong(error: Any) -> UsageError:
     is_unknown = type(error).__name__ == "NoSuchOption"
     if is_unknown and (option := meant(named.strip("-"), declared.values())):
         near = option.word
-    hint = f"Did you mean {near}?" if near else f"See `{context.command_path} --help`."
     root = context.find_root()
+    if unknown := re.fullmatch(r"no such command '(.*)'", text):
+        found = _commands_named({unknown[1], _OTHER_NAMES.get(unknown[1], "")}, root.command)
+        near = " or ".join(f"`drainer {each}`" for each in found) or near
+    hint = f"Did you mean {near}?" if near else f"See `{context.command_path} --help`."
     if context is not root and any(named in each.opts for each in root.command.params):
         hint = f"Put it before the command: `{root.command_path} {named} …`."
     return UsageError(text, hint=hint)
+
+
+def _commands_named(names: set[str], group: Any) -> Iterator[str]:
+    """Yield the commands of these names in a group and below it, with the groups between."""
+    for name, command in commands_of(group).items():
+        if name in names:
+            yield name
+        yield from (f"{name} {below}" for below in _commands_named(names, command))
 
 
 def _missing(error: Any) -> UsageError:
@@ -159,10 +173,13 @@ def _missing(error: Any) -> UsageError:
     typed = " ".join(
         each.word if each.is_argument else f"{each.word} {each.typed_as}" for each in missing
     )
-    return UsageError(
-        f"missing {', '.join(each.word for each in missing)}",
-        hint=f"Add {typed}: see `{context.command_path} --help`.",
-    )
+    hint = f"Add {typed}: see `{context.command_path} --help`."
+    if (plan_option := declared.get("plan")) in missing:
+        plans = completing(plan_option.proposes or "")(context, "")
+        plans.sort(key=os.path.isabs)  # Those in this folder come first.
+        known = f" {plan_option.word} is one of {listed(plans)}." if plans else ""
+        hint += f"{known} `drainer ps` lists the drains of this machine."
+    return UsageError(f"missing {', '.join(each.word for each in missing)}", hint=hint)
 
 
 def _made(name: str, found: Any, panel: str) -> Any:

@@ -19,6 +19,7 @@ from drainer.cli.connecting import ConnectionOptions
 from drainer.cli.declared import declared_by
 from drainer.cli.profile import folder
 from drainer.control import client
+from drainer.control.place import remembered, short
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.group import LOCK
 from drainer.loading.importing import ENTRY_POINTS
@@ -59,8 +60,14 @@ def _handlers(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _plans(context: typer.Context, incomplete: str) -> set[str]:
-    """Return the plans in the folder, and those of the drains that run on this machine."""
-    return {*_files(incomplete, ".plan.json"), *(each.about.plan for each in client.running())}
+    """Return the plans in the folder, and those that this machine remembers."""
+    known = (short(str(each.resolve())) for each in remembered())
+    return {*_files(incomplete, ".plan.json"), *known, *_running(context, incomplete)}
+
+
+def _running(context: typer.Context, incomplete: str) -> set[str]:
+    """Return the plans of the drains that run on this machine."""
+    return {short(each.about.plan) for each in client.running()}
 
 
 _PROPOSALS: Mapping[str, Callable[[typer.Context, str], Iterable[str]]] = {
@@ -68,6 +75,7 @@ _PROPOSALS: Mapping[str, Callable[[typer.Context, str], Iterable[str]]] = {
     "group": partial(_names, Cluster.group_names),
     "handler": _handlers,
     "plan": _plans,
+    "running": _running,
     "profile": lambda context, incomplete: [path.stem for path in folder().glob("*.toml")],
     "tune": lambda context, incomplete: [
         f"{each.label}=" for each in declared_by(context.command).values() if each.tune

@@ -17,6 +17,7 @@ from drainer.cli.options import Reason, plan_argument
 from drainer.cli.run import run
 from drainer.control import client
 from drainer.control.client import FoundDrain
+from drainer.control.place import short
 from drainer.control.wire import DrainReport
 from drainer.engine.control import Change, ControlRequest, Pause, Stop, Unpause
 from drainer.errors import UsageError, raised_as
@@ -55,7 +56,8 @@ _KNOWN = {each.label for each in run.options.values()}  # type: ignore[attr-defi
 _NAMES = listed(sorted(SETTABLE), most=len(SETTABLE))
 
 RunningPlan = Annotated[
-    PlanPlace, plan_argument("Plan of a drain that runs on this machine.", name="PLAN")
+    PlanPlace,
+    plan_argument("Plan of a drain that runs on this machine.", name="PLAN", proposes="running"),
 ]
 
 
@@ -117,7 +119,11 @@ def watch(
     plan: Annotated[
         PlanPlace | None,
         plan_argument(
-            "Plan of a drain on this machine.", None, unset="the only one", name="[PLAN]"
+            "Plan of a drain on this machine.",
+            None,
+            unset="the only one",
+            name="[PLAN]",
+            proposes="running",
         ),
     ],
     all_: Annotated[bool, Option("Show all drains, one line per drain.", False, envvar=None)],
@@ -246,7 +252,7 @@ def _show(terminal: Terminal, reports: Iterable[DrainReport]) -> None:
     with progress_view(terminal) as view:
         for report in reports:
             if report.status is not None:
-                view.update(replace(report.status, plan=_short(report.about.plan)))
+                view.update(replace(report.status, plan=short(report.about.plan)))
     _print_end(terminal, "ended", report)
 
 
@@ -350,7 +356,7 @@ def _row(found: FoundDrain, now: datetime) -> tuple[str | Cell, ...]:
     about, state = found.about, state_of(found)
     calm = state in ("draining", "starting")
     return (
-        _short(about.plan),
+        short(about.plan),
         Cell(state, Tone.PLAIN if calm else Tone.WARN),
         _done(found),
         str(found.pid or "-"),
@@ -369,7 +375,7 @@ def _obstacle(found: FoundDrain, now: datetime) -> Field | None:
         words = escape.shorten(found.left.account.last_run(now), ENDED_SHOWN)
     elif is_suspended(found.pid):
         words = f"process {found.pid} is suspended; to continue it: kill -CONT {found.pid}"
-    return Field(_short(found.about.plan), words) if words else None
+    return Field(short(found.about.plan), words) if words else None
 
 
 def _done(found: FoundDrain) -> str:
@@ -390,10 +396,4 @@ def _share(found: FoundDrain) -> float | None:
 
 
 def _resume_field(found: FoundDrain) -> Field | None:
-    return None if found.left is None else resume_by_plan(found.left, _short(found.about.plan))
-
-
-def _short(plan: str) -> str:
-    """Return a plan's path relative to the working directory, if it lies below that."""
-    path, here = Path(plan), Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else plan
+    return None if found.left is None else resume_by_plan(found.left, short(found.about.plan))

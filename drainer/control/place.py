@@ -12,6 +12,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from drainer.host.trust import NotTrusted, ensure_own
+from drainer.model.listed import listed
 from drainer.store.place import PLANS, PlanPlace
 
 OURS = "drainer"
@@ -76,11 +77,18 @@ def remembered() -> Iterator[Path]:
                     link.unlink()
 
 
+def short(plan: str) -> str:
+    """Return a plan's path relative to the working directory, if it lies below that."""
+    path, here = Path(plan), Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else plan
+
+
 def plan_meant(plan: Path) -> str:
     """Say which plan was meant by the path of one that does not exist; empty if none is known.
 
-    It has the same name, or else the most similar one. It is in the same folder, or this machine
-    remembers it, and nobody else can write it.
+    Its name is the same, or contains this one as the name of its topic or group, or else it is the
+    most similar one. It is in the same folder, or this machine remembers it, and nobody else can
+    write it.
     """
     known: dict[str, set[str]] = {}
     here = plan.parent.resolve()
@@ -89,11 +97,13 @@ def plan_meant(plan: Path) -> str:
             ensure_own(path)
             shown = plan.with_name(path.name) if path.parent == here else path
             known.setdefault(path.name, set()).add(shlex.quote(str(shown)))
-    for name in get_close_matches(plan.name, known, 1):
-        paths = " or ".join(sorted(known[name]))
-        same = name == plan.name
-        return f"Name it by its full path: {paths}." if same else f"Did you mean {paths}?"
-    return ""
+    same = plan.name in known
+    near = [plan.name] if same else [name for name in known if f".{plan.name}." in f".{name}"]
+    near = near or get_close_matches(plan.name, known, 1)
+    paths = listed(sorted(path for name in near for path in known[name]))
+    if not paths:
+        return ""
+    return f"Name it by its full path: {paths}." if same else f"Did you mean {paths}?"
 
 
 def is_own(path: Path, is_right: Callable[[int], bool] = stat.S_ISDIR) -> bool:

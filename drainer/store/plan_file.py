@@ -298,7 +298,10 @@ class SavedPlan(ABC):
 
 def no_plan(path: PlanPlace, meant: str = "") -> PlanRefused:
     """Return the error for a plan that does not exist. ``meant`` says which one may be meant."""
-    found = meant or "Run this in the drain's folder, or give the full path of the plan."
+    found = meant or (
+        "Run this in the drain's folder, or give the full path of the plan: `drainer ps` lists the"
+        " drains of this machine."
+    )
     return PlanRefused(
         f"the plan {path} does not exist",
         hint=f"{found} If the plan is lost, start again with `drainer run`. It starts at the"

@@ -156,6 +156,12 @@ def test_every_option_can_be_a_variable_of_its_name(
         ("run --profile p", "no such option: --profile", "the command: `drainer --profile …`"),
         ("plan show .", "'.' is not the name of a file", "TOPIC.GROUP.plan.json"),
         ("run --topic t --group g --handler count -b b:1 --plan=", "--plan '' is not", "Name the"),
+        ("status", "no such command 'status'", "Did you mean `drainer ps`?"),
+        ("list", "no such command 'list'", "Did you mean `drainer ps` or `drainer dead list`?"),
+        ("undo", "no such command 'undo'", "Did you mean `drainer plan undo`?"),
+        ("plan stop", "no such command 'stop'", "Did you mean `drainer stop`?"),
+        ("resume", "missing PLAN", "`drainer ps` lists the drains of this machine."),
+        ("stop", "missing PLAN", "`drainer ps` lists the drains of this machine."),
         ("dead lst", "no such command 'lst'", "Did you mean 'list'?"),
         ("dance", "no such command 'dance'", "`drainer --help`"),
         ("--loud run", "no such option: --loud", "`drainer --help`"),
@@ -169,6 +175,18 @@ def test_a_usage_error_is_reported_as_every_error(words: str, error: str, hint: 
     assert first.startswith(f"error: {error}")
     assert second.startswith("hint: ")
     assert hint in second
+
+
+def test_without_a_plan_the_known_ones_are_named_and_those_in_this_folder_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "orders.indexer.plan.json").touch()
+    names = " PLAN is one of orders.indexer.plan.json"
+    for words in ("resume", "plan undo"):
+        assert names in CliRunner().invoke(app, words.split(), prog_name="drainer").stderr
+    found = CliRunner().invoke(app, ["stop"], prog_name="drainer")
+    assert "orders.indexer" not in found.stderr, "it does not run"
 
 
 @pytest.mark.parametrize("usage", ["set [OPTIONS] PLAN NAME=VALUE...", "watch [OPTIONS] [PLAN]"])

@@ -146,7 +146,7 @@ def test_in_another_folder_a_plan_is_named_by_its_path_if_this_machine_remembers
             parse_present(file.path.name)
         return raised.value.hint or ""
 
-    assert hint().startswith("Run this in the drain's folder, or give the full path of the plan.")
+    assert hint().startswith("Run this in the drain's folder, or give the full path of the plan: ")
     link = link_to(file.path)
     make_folder(link.parent)
     link.symlink_to(file.path)
@@ -181,6 +181,8 @@ def test_a_misspelt_plan_is_answered_with_the_nearest_one(
         ("orders.indexer.plan.jsn", "orders.indexer.plan.json"),
         ("./order.indexer.plan.json", "orders.indexer.plan.json"),
         (f"{tmp_path}/orders.indexer.json", f"{tmp_path}/orders.indexer.plan.json"),
+        ("orders", "orders.indexer.plan.json"),
+        ("indexer", "orders.indexer.plan.json"),
         ("payment.mailer.plan.json", str(far.path)),
     ):
         did_you_mean = f"Did you mean {meant}?"

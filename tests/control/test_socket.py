@@ -16,8 +16,10 @@ from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from builders import a_plan, a_status, a_summary
+from drainer.cli.app import app
 from drainer.cli.steering import found_as_json, running_page, state_of
 from drainer.control import client
 from drainer.control.client import FoundDrain
@@ -96,6 +98,14 @@ def test_a_drain_is_found_with_its_process_and_state(server: ControlServer, fold
     page = str(running_page(here(folder)))
     assert "watermark held back by 0:470, sub-key 'd-root' (423 before it), for 20s" in page
     assert found_as_json(here(folder)[0])["held_back"][0]["offset"] == 470
+
+
+@pytest.mark.parametrize("words", ["stop", "pause", "unpause", "set concurrency=5"])
+def test_a_command_for_a_running_drain_without_a_plan_names_those_that_run(
+    server: ControlServer, words: str
+) -> None:
+    found = CliRunner().invoke(app, words.split(), prog_name="drainer")
+    assert f" PLAN is one of {PLAN}" in found.stderr
 
 
 def test_a_drain_in_an_outage_says_since_when_it_tries_and_when_it_halts(
