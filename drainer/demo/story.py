@@ -143,6 +143,8 @@ class Demo:
         own = {name: text for name, text in os.environ.items() if not name.startswith("DRAINER")}
         # No profile of the user changes these commands.
         own |= {"DRAINER_BOOTSTRAP_SERVER": self._servers, "XDG_CONFIG_HOME": str(self._folder)}
+        # A script ignores SIGINT in what it starts with `&`, and the drain would inherit that.
+        ours = signal.signal(signal.SIGINT, signal.default_int_handler)
         child = subprocess.Popen(
             python_module("drainer", *words),
             stdin=subprocess.DEVNULL,
@@ -150,6 +152,7 @@ class Demo:
             env=own,
             process_group=0,  # Ctrl-C comes only to the demo.
         )
+        signal.signal(signal.SIGINT, ours)
         try:
             if stops is not None:
                 due = stops[1] * self._updates

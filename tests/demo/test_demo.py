@@ -20,6 +20,7 @@ from drainer import sandbox
 from drainer.demo.service import Index, Service
 from drainer.demo.story import fill
 from drainer.errors import DrainerError
+from drainer.host.process import python_module
 from drainer.kafka.cluster import Cluster
 from kafka.topic import eventually
 
@@ -113,6 +114,19 @@ def test_the_demo_is_stopped_killed_and_verified_and_leaves_what_to_try(
         session.ends(0)
     assert not folder.exists()
     eventually(lambda: not is_open(port), "the service has ended")
+
+
+@pytest.mark.long
+def test_the_demo_plays_where_a_script_ignores_ctrl_c(
+    folder: Path, env: dict[str, str], tmp_path: Path
+) -> None:
+    words = python_module("drainer", "demo", "--messages", "300")
+    ignoring = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *words]
+    found = subprocess.run(
+        ignoring, cwd=tmp_path, env=env, capture_output=True, check=False, text=True
+    )
+    assert found.returncode == 0, found.stderr
+    assert "✓ all 6,000 updates were made" in found.stdout + found.stderr
 
 
 @pytest.mark.long
