@@ -156,9 +156,10 @@ def group_offsets(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]
         raise PlanRefused(
             f"partition {number}: group {plan.terms.group} is at {offset}, but this drain left it"
             f" at {part.committed}: something else moved it, or the plan is an old copy",
-            hint="If the plan is a copy, put the newest back. If the move was on purpose, start"
-            " a new drain with another --plan. If not, put the group back, then resume:"
-            f" {_undo(loaded)}",
+            hint="If the plan is a copy, put the newest back. If the move was on purpose, or others"
+            " went on from here, move this plan out of its folder, and start a new drain of what is"
+            " left. If it was a mistake, reset the group to before this drain, then resume, which"
+            f" repeats only what others handled since: {_undo(loaded)}",
         )
     return found
 

@@ -114,8 +114,11 @@ def test_undo_puts_a_group_back_that_somebody_else_moved(story: Story) -> None:
     story.write_plan(20)
     for offset in (5, MESSAGES):
         story.put_group(offset)
-        with pytest.raises(PlanRefused, match="something else moved it"):
+        with pytest.raises(PlanRefused, match="something else moved it") as moved:
             ensure_all(examine(story.cluster, story.file.load()))
+        hint = moved.value.hint or ""
+        assert "If the move was on purpose, or others went on from here, move this plan out" in hint
+        assert "resume, which repeats only what others handled since: drainer plan undo " in hint
 
         put_back(story)
         assert story.committed == 10
