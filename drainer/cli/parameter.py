@@ -43,7 +43,8 @@ def tuning(options: Sequence[Option]) -> Option:
     def parse(texts: Iterable[str]) -> tuple[str, ...]:
         for label, value in map(pair_of, texts):
             if value is None:  # The error does not quote the text, because it may be a secret.
-                raise UsageError("must be NAME=VALUE", hint=f"Write it as {rare[0].label}=….")
+                known = meant(label, rare) or rare[0]
+                raise UsageError("must be NAME=VALUE", hint=f"Write it as {known.label}=….")
             if all(each.label != label for each in rare):
                 near = meant(label, options)
                 hint = f"Did you mean {near.word}?" if near else f"`{ALL}` lists the names."

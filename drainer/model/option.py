@@ -190,7 +190,9 @@ def parse_pairs(texts: Iterable[str]) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             # The error does not show the text, because it may be a secret.
-            raise UsageError("must be NAME=VALUE", hint="Write it as index=orders.")
+            raise UsageError(
+                "must be NAME=VALUE", hint="Put the name of the setting and = before the value."
+            )
         pairs[name.strip()] = value
     return pairs
 

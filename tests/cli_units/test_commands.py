@@ -149,6 +149,8 @@ def test_every_option_can_be_a_variable_of_its_name(
          "Did you mean --tune max-outage?"),
         ("run --topic t --group g --handler count --tune rate=5", "--tune 'rate' is not", "--rate"),
         ("run --topic t --group g --handler count --tune s3cr3t", "--tune must be NAME=VALUE", "="),
+        ("run --topic t --group g --handler count --tune on-split-failure",
+         "--tune must be NAME=VALUE", "Write it as on-split-failure=…."),
         ("run --max-outage 1h", "no such option: --max-outage", "Did you mean --tune max-outage?"),
         ("run --topic t --debug", "no such option: --debug", "`drainer --debug …`"),
         ("ps -o no", "--output 'no' is not one of", "one of them"),

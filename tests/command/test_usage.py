@@ -37,7 +37,11 @@ def run(words: str, plan: Path = Path("p"), **env: str) -> Result:
         (f"run {WHAT} --skip 'payload.kind ='", "--skip can't be understood: syntax error", ""),
         (f"run {WHAT} --skip 'kye == 1'", "there is no kye", ""),
         (f"run {WHAT} --concurrency 0", "--concurrency", ""),
-        (f"run {WHAT} --set nothing", "--set", ""),
+        (
+            f"run {WHAT} --set nothing",
+            "--set",
+            "Put the name of the setting and = before the value.",
+        ),
         (f"run {WHAT} -X no.such.property=1", "no.such.property", ""),
         (f"run {WHAT} --client-config missing.properties", "missing.properties", ""),
         (f"run {WHAT} --partition -1", "--partition", ""),
