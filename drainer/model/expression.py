@@ -8,6 +8,7 @@ imports this module.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from decimal import Context as Decimals
 from typing import Any
@@ -156,8 +157,10 @@ def _parse(text: str, context: Context) -> Any:
         return Rule(text, context)
     except errors.RuleSyntaxError as error:
         at = len(text) if error.token is None else error.token.lexpos
+        is_equals = re.match("=(?![=~>])", text[at:])
         raise BadExpression(
-            f"syntax error from character {at + 1} on, {text[at : at + 30]!r}: {text}", hint=EXAMPLE
+            f"syntax error from character {at + 1} on, {text[at : at + 30]!r}: {text}",
+            hint=f"Compare with ==: {text[:at]}={text[at:]}" if is_equals else EXAMPLE,
         ) from None
     except errors.SymbolResolutionError as error:
         known, sign = (FUNCTIONS, "$") if error.symbol_scope else (NAMES, "")

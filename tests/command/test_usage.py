@@ -32,6 +32,8 @@ def run(words: str, plan: Path = Path("p"), **env: str) -> Result:
     ("words", "error", "hint"),
     [
         (f"run {WHAT} --first 'payload.customer ='", "--first", ""),
+        (f"run {WHAT} --first 'payload.id = 17'", "'= 17'", "Compare with ==: payload.id == 17"),
+        (f"run {WHAT} --first 'payload.id == 17 =='", "--first", "Write it like: payload.kind"),
         (f"run {WHAT} --only 'nonsense == 1'", "there is no nonsense: nonsense == 1", ""),
         (f"run {WHAT} {FIRST} {ONLY}", "excludes", ""),
         (f"run {WHAT} --skip 'payload.kind ='", "--skip can't be understood: syntax error", ""),
