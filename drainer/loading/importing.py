@@ -210,9 +210,15 @@ def guarded(reference: str, load: Callable[[], Any]) -> Any:
         *_, (frame, line) = walk_tb(error.__traceback__)
         file = frame.f_code.co_filename
         where = "" if "importlib" in file else f" ({file}:{line})"
+        way_out = "Fix the handler"
+        if isinstance(error, ModuleNotFoundError) and error.name and "." not in error.name:
+            way_out = (
+                f"{error.name} is missing where drainer runs: install its package with"
+                f" `{sys.executable} -m pip install …`, or put it beside the handler if it is yours"
+            )
         raise Refused(
             f"can't import the handler {reference}: {describe(error)}{where}",
-            hint="Fix the handler. Nothing was touched.",
+            hint=f"{way_out}. Nothing was touched.",
         ) from error
 
 

@@ -16,8 +16,10 @@ def test_drainer_is_marked_as_typed() -> None:
 
 def test_one_module_starts_pythons_and_another_names_one_to_spark() -> None:
     """A Python that is started elsewhere may import from the working folder, and `scenarios.trust`
-    can't try a command that it does not know."""
+    can't try a command that it does not know. The module that imports handlers only names this one
+    to a person, who is to install a library."""
     package = Path(drainer.__file__).parent
     names = {str(path.relative_to(package)) for path in package.rglob("*.py")}
     starting = {name for name in names if "sys.executable" in (package / name).read_text()}
-    assert starting == {"host/process.py", "spark/session/start.py"}
+    names_it = "loading/importing.py"
+    assert starting == {"host/process.py", "spark/session/start.py", names_it}

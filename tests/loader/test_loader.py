@@ -478,6 +478,18 @@ def test_an_error_at_import_is_refused_with_its_place(code: str, expected: str) 
     assert expected in ("SyntaxError", "'url'") or "broken.py:2" in error
 
 
+def test_a_missing_library_is_to_be_installed_for_the_python_of_drainer() -> None:
+    write("mine/broken.py", "import no_such_library")
+    write("mine/shop/__init__.py", "")
+    write("mine/other.py", "import shop.no_such_part")
+
+    hint = fails("mine/broken.py", Refused).hint or ""
+
+    assert hint.startswith("no_such_library is missing where drainer runs: install its package")
+    assert f"`{sys.executable} -m pip install …`" in hint
+    assert fails("mine/other.py", Refused).hint == "Fix the handler. Nothing was touched."
+
+
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
