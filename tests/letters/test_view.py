@@ -49,6 +49,16 @@ def test_an_offset_is_never_cut_however_wide_the_rest_is() -> None:
     assert row.count("…") == 2
 
 
+def test_an_error_is_cut_at_its_end_because_a_url_in_it_says_what_failed() -> None:
+    terminal, out, _ = samples.terminal(width=200)
+    url = "http://search:9200/orders/_update"
+    error = ConnectionError(f"{url} answered 503: {'unavailable ' * 20}")
+    terminal.present(overview_page(overview(Sample(error=error)), NONE))
+    *_, row = (line for line in out.getvalue().splitlines() if "3:0" in line)
+    assert url in row
+    assert row.rstrip().endswith("…")
+
+
 @pytest.mark.parametrize(
     ("payload", "text"),
     [

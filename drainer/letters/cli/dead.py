@@ -29,7 +29,7 @@ from drainer.model.ranges import RangeSet
 from drainer.model.terms import LetterFilter
 from drainer.policy.dead_letter import Letter
 from drainer.policy.exact_json import Encoding
-from drainer.text.escape import json_text, shorten
+from drainer.text.escape import foreign, json_text, shorten
 from drainer.text.raw_json import raw_json
 from drainer.view import figures
 from drainer.view.page import OK, Cell, Column, Field, Line, Page, Table, Tone, section
@@ -209,7 +209,7 @@ def _newest(found: Overview) -> Table:
                 *(["yes" if is_redriven else ""] if some else []),
                 _origin(letter),
                 shorten(_keys(letter), _KEY),
-                Cell(shorten(letter.error or "none", _ERROR), Tone.WARN),
+                Cell(foreign(letter.error or "none", _ERROR), Tone.WARN),
             )
             for letter, is_redriven in found.newest
         ),
