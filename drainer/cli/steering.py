@@ -249,7 +249,7 @@ def _print_end(terminal: Terminal, status: str, last: DrainReport) -> None:
 
 
 def _show(terminal: Terminal, reports: Iterable[DrainReport]) -> None:
-    with progress_view(terminal) as view:
+    with progress_view(terminal, below="Ctrl-C leaves; the drain goes on") as view:
         for report in reports:
             if report.status is not None:
                 view.update(replace(report.status, plan=short(report.about.plan)))

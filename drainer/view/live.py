@@ -119,8 +119,11 @@ class LiveView:
     may stop ``update``, so a drain calls it in another thread (``view/background.py``).
     """
 
-    def __init__(self, terminal: Terminal, keys: ControlKeys | None = None) -> None:
+    def __init__(
+        self, terminal: Terminal, keys: ControlKeys | None = None, below: str = ""
+    ) -> None:
         self._terminal = terminal
+        self._below = below
         self._keys = keys if terminal.keyboard is not None else None
         self._live = _live(terminal)
         self._last: Status | None = None
@@ -155,7 +158,7 @@ class LiveView:
         if not self._terminal.is_ready:
             return
         self._release()
-        below = "" if self._keys is None else self._keys.line
+        below = self._below if self._keys is None else self._keys.line
         self._live.update(self._frame(status, below), refresh=True)
 
     def _frame(self, status: Status, below: str = "") -> Segments:
@@ -385,17 +388,19 @@ def status_page(status: Status) -> Page:
 ProgressView = LineView | LiveView | NotebookView
 
 
-def progress_view(terminal: Terminal, keys: ControlKeys | None = None) -> ProgressView:
+def progress_view(
+    terminal: Terminal, keys: ControlKeys | None = None, below: str = ""
+) -> ProgressView:
     """Return the view that suits the terminal. With --quiet, it shows only warnings.
 
-    ``keys`` work only in a view that is redrawn in place.
+    ``keys`` work only in a view that is redrawn in place. Without them, ``below`` is its last line.
     """
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if ipython is not None and getattr(shell, "kernel", None):
         return NotebookView(ipython.display.display)
     live = terminal.is_live and not terminal.quiet
-    return LiveView(terminal, keys) if live else LineView(terminal)
+    return LiveView(terminal, keys, below) if live else LineView(terminal)
 
 
 def frame(

@@ -278,6 +278,7 @@ def test_watchers_see_how_it_ends_and_disturb_nothing(command: Command) -> None:
         for watcher in (killed, frozen, first, second):
             watcher.prints(f"draining {topic.name} for group {command.group(topic)}")
         screen.shows(f"Draining {topic.name}")
+        screen.shows("Ctrl-C leaves; the drain goes on")
         screen.shows("'hot' 99")
         killed.kill()
         frozen.signal(signal.SIGSTOP)
