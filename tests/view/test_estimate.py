@@ -12,7 +12,7 @@ from drainer.insight.estimate import Question
 from drainer.model.order import Order
 from drainer.view.page import Field, Line
 
-from .estimates import TEN_MS, by, estimate
+from .estimates import TEN_MS, by, estimate, measured_costs
 from .facts import named, row
 
 
@@ -29,6 +29,19 @@ def test_an_assumed_latency_is_named_and_gives_no_verdict() -> None:
     verdict = estimate_page(late).sections[0].items[0]
     assert isinstance(verdict, Line)
     assert not verdict.mark
+
+
+def test_a_range_is_measured_only_if_the_processor_time_of_the_handler_is_known() -> None:
+    for found, grounds in (
+        (estimate(), "if `handle` only waits: its processor time is unknown"),
+        (measured_costs(), "from measured drains"),
+    ):
+        (range_,) = (
+            each
+            for each in estimate_page(found).sections[0].items
+            if isinstance(each, Field) and each.label == "range"
+        )
+        assert (range_.value, range_.note) == ("16m 20s to 19m 50s", grounds)
 
 
 def test_of_the_concurrencies_that_the_rate_decides_one_is_shown() -> None:

@@ -155,7 +155,6 @@ def estimate_page(found: Estimate, now: datetime | None = None) -> Page:
         warnings.append(f"split rejects about {many}, which are left out; first, {first}")
     classes = found.first.table(found.requested, found.workload) if found.first else None
     empty = not found.workload.messages
-    least_s, most_s = map(figures.duration, found.range_s)
     return Page(
         _headline(found, now),
         ()
@@ -164,7 +163,7 @@ def estimate_page(found: Estimate, now: datetime | None = None) -> Page:
             section(
                 "The answer",
                 None if found.verdict is None else _verdict(found, found.verdict),
-                Field("range", f"{least_s} to {most_s}", "from measured drains"),
+                _range(found),
                 Field("limited by", binding(found, found.requested)),
                 _skipped(found.measured),
             ),
@@ -177,6 +176,15 @@ def estimate_page(found: Estimate, now: datetime | None = None) -> Page:
         warnings=tuple(warnings),
         data={"estimate": found.as_json()},
     )
+
+
+def _range(estimate: Estimate) -> Field:
+    """Return how long the drain may take, and what that depends on or comes from."""
+    least_s, most_s = map(figures.duration, estimate.range_s)
+    grounds = "from measured drains"
+    if estimate.setting.latency.processor_s is None:
+        grounds = "if `handle` only waits: its processor time is unknown"
+    return Field("range", f"{least_s} to {most_s}", grounds)
 
 
 def _skipped(measured: Measured) -> Field | None:
