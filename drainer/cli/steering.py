@@ -68,7 +68,10 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
     """
     values: dict[str, Any] = {}
     given = list(texts)
-    with raised_as(UsageError, about="an option to set ", hint="Write it as concurrency=50."):
+    bare = next((text for text in given if "=" not in text), "")
+    near = meant(bare.replace("_", "-"), SETTABLE.values())
+    hint = "Write it as concurrency=50." if near is None else f"Write it as {near.label}=…."
+    with raised_as(UsageError, about="an option to set ", hint=hint):
         pairs = parse_pairs(given)
     if len(pairs) < len(given):
         raise UsageError("an option is set twice", hint="Set each option once.")

@@ -138,7 +138,8 @@ def test_the_hint_has_what_was_probably_meant(
         ("max_failure=2%", "there is no option max_failure", "Did you mean max-failures?"),
         ("group=other", "group can't change while a drain runs", "Set one of "),
         ("xyz=1", "there is no option xyz", "Set one of "),
-        ("concurrency", "an option to set must be NAME=VALUE", "Write it as concurrency=50."),
+        ("50", "an option to set must be NAME=VALUE", "Write it as concurrency=50."),
+        ("max_failures", "an option to set must be NAME=VALUE", "Write it as max-failures=…."),
     ],
 )
 def test_an_option_that_can_not_be_set_differs_from_one_that_there_is_not(
