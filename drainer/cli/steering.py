@@ -273,7 +273,7 @@ def _watch_all(terminal: Terminal) -> None:
     with RunningLine(terminal) as line:
         while found := client.running():
             lines = [found_line(each) for each in found]
-            line.draw("\n".join(lines))
+            line.draw("\n".join([*lines, "Ctrl-C leaves; the drains go on"]))
             if not terminal.is_live and monotonic() - printed_s >= PRINT_EVERY_S:
                 printed_s = monotonic()
                 for each in lines:

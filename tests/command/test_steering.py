@@ -424,6 +424,7 @@ def test_all_drains_are_watched_a_line_each(command: Command, on_terminal: OnTer
     for topic in topics:
         screen.shows(f"{topic.name} for {command.group(topic)}  draining")
         plain.prints(f"{topic.name} for {command.group(topic)}  draining")
+    screen.shows("Ctrl-C leaves; the drains go on")
     command.gate.touch()
     for running in drains:
         running.ends(0)
