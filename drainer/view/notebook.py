@@ -17,14 +17,14 @@ _FACTS = (Column(""), Column(""))
 def text(page: Page) -> str:
     """Return a page as lines of text without colours. Long tables are cut, as on a terminal."""
     terminal = _Kept()
-    terminal.preview(page)
+    terminal.keep(page)
     return "\n".join(terminal.kept)
 
 
 def html(page: Page) -> str:
     """Return a page as HTML, with all texts escaped. Long tables are cut, as on a terminal."""
     terminal = _Marked()
-    terminal.preview(page)
+    terminal.keep(page)
     # Without these classes, a notebook takes text between dollar signs for mathematics.
     return f'<div class="tex2jax_ignore mathjax_ignore">{"".join(terminal.kept)}</div>'
 
@@ -35,6 +35,11 @@ class _Kept(Terminal):
     def __init__(self) -> None:
         super().__init__(stdin=io.StringIO())
         self.kept: list[str] = []
+
+    def keep(self, page: Page) -> None:
+        """Keep a page, with its warnings first."""
+        self._verdict(page, result=False)
+        self._facts(page, result=False)
 
     def show(self, line: Pieces, *, urgent: bool = False, result: bool = False) -> None:
         self.kept.append(plain(line))

@@ -16,6 +16,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
+from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
@@ -246,9 +247,17 @@ class Terminal:
             self._facts(page, result=True)
 
     def preview(self, page: Page) -> None:
-        """Print a page on stderr, which the user reads before answering a question."""
-        self._verdict(page, result=False)
+        """Print a page on stderr, which the user reads before answering a question.
+
+        Its warnings come last, right above the question, because the page may be longer than the
+        screen.
+        """
+        self._verdict(replace(page, warnings=()), result=False)
         self._facts(page, result=False)
+        if page.warnings:
+            self.print_line("")
+        for warning in page.warnings:
+            self.warn(warning)
 
     def _verdict(self, page: Page, *, result: bool) -> None:
         for warning in page.warnings:

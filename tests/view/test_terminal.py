@@ -133,7 +133,11 @@ def test_a_result_goes_to_stdout_and_messages_to_stderr() -> None:
     assert "lag" not in err.getvalue()
     terminal.preview(FOUND)
     assert out.getvalue() == ""
-    assert err.getvalue().endswith("and 97 more\n")
+    ends = "and 97 more\n\nwarning: careful\n"
+    assert err.getvalue().endswith(ends), (
+        "a question follows, and the first lines have scrolled off"
+    )
+    assert err.getvalue().count("warning: ") == 2, "each page has it once"
 
 
 def test_only_a_screen_is_spared_rows() -> None:
