@@ -143,6 +143,7 @@ class Estimate(Shown):
             "table": [_forecast_json(each) for each in self.table],
             "deadline": None if self.verdict is None else builtins(self.verdict),
             "notes": list(self.notes),
+            "warnings": list(self.measured.warnings),
         }
 
 

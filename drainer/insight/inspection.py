@@ -112,7 +112,7 @@ class Inspection(Shown):
         skew: how the work is spread; None without a handler.
         failures: the messages that ``split`` rejected; None if there are none.
         remarks: warnings about the range of the backlog: what was deleted, what drainer assumes,
-            and what is in open transactions.
+            and what is in open transactions. Others are on options that match nothing.
         open_transactions: the open transactions that keep records out of the backlog.
     """
 
@@ -249,7 +249,7 @@ def inspect_backlog(
 
     Raises:
         TopicMissing: when the topic or a partition does not exist.
-        Refused: when the backlog can't be read.
+        Refused: when the backlog can't be read, or when nothing in it has a key of ``--key``.
         UsageError: when ``from_`` or ``until`` make no sense, or ``skip`` comes without a handler.
     """
     if request.skip and request.handler is None:
@@ -298,7 +298,7 @@ def inspect_backlog(
         skew=survey.skew,
         failures=survey.failures,
         rule_status=survey.rule_status,
-        remarks=(*backlog.remarks, *backlog.checks),
+        remarks=(*backlog.remarks, *backlog.checks, *survey.warnings()),
         open_transactions=backlog.open_transactions,
     )
 

@@ -24,6 +24,7 @@ from drainer.loading.loader import LoadedHandler
 from drainer.message import Message, Origin, SubMessage
 from drainer.model.settings import LocalSettings
 from drainer.operations.in_memory import drain_of
+from drainer.operations.look import OptionsTried
 from drainer.operations.start import Request
 
 SAMPLED_MOST = 50_000  # The sample of a large backlog has this many messages.
@@ -60,6 +61,7 @@ class Measured:
         message_bytes: mean bytes of a message: key, value and headers.
         passes: the passes of a drain with priority classes; None without them.
         rejected: how many messages ``split`` rejects, and the first error.
+        warnings: on expressions that match nothing, and on keys that no sub-message has.
     """
 
     workload: Workload
@@ -70,6 +72,7 @@ class Measured:
     message_bytes: float = 0.0
     passes: Passes | None = None
     rejected: tuple[int, str] = 0, ""
+    warnings: tuple[str, ...] = ()
 
 
 def backlog_of(cluster: Cluster, request: Request) -> Backlog:
@@ -89,7 +92,8 @@ def measure_backlog(
 
     drainer handles nothing and touches no group. The workload leaves out sub-messages that rules
     skip, and messages that ``split`` rejects. Raises Refused if the topic can't be read, if
-    ``split`` rejects the whole sample, or if ``coalesce`` fails.
+    ``split`` rejects the whole sample, if none of it has a key of ``--key``, or if ``coalesce``
+    fails.
     """
     printed_s = time.monotonic()
 
@@ -107,11 +111,13 @@ def measure_backlog(
     if not sample.messages:
         return Measured(Workload((), Keys()), Costs(), 0.0)
     divider = PassDivider.of(request)
+    tried = OptionsTried(request.classes, request.failures, handler.payloads)
     with hurried_interpreter():
         report("splitting the sample")
         hint = "Fix the handler. Nothing was handled or committed."
         with raised_as(Refused, SplitFailed, HandleFailed, hint=hint):
-            split = SampleSplit(sample, handler, request.failures.skip, divider)
+            split = SampleSplit(sample, handler, request.failures.skip, divider, tried)
+        warnings = *tried.unmatched(), *tried.keys_missing()
         report("measuring how fast messages can be fetched")
         begin_s, fetch_s, wrap_s = _fetch_pace(cluster, backlog, request.group)
         report("measuring what a sub-message costs on this machine")
@@ -131,6 +137,7 @@ def measure_backlog(
         message_bytes=sample.read_bytes / len(sample.messages),
         passes=None if divider is None else divider.divided(split.passes, split.messages),
         rejected=split.rejected,
+        warnings=warnings,
     )
 
 

@@ -14,6 +14,7 @@ from drainer.insight.workload import Keys, Neighbours, Shape, Workload
 from drainer.kafka.sample import Sample, SampleWindow
 from drainer.loading.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
+from drainer.operations.look import OptionsTried
 from drainer.policy.redrive import LeftAlone
 from drainer.policy.rules import RuleFilter
 from drainer.split.splitting import split_up
@@ -43,6 +44,7 @@ class SampleSplit:
     all, and HandleFailed if ``coalesce`` fails.
 
     Attributes:
+        tried: gets the sub-messages, those that rules skip too.
         messages: how many messages were split, or rejected by ``split``.
         workload: the workload without what rules skip.
         passes: the workload of each pass, the rest last; empty without priority classes.
@@ -52,6 +54,7 @@ class SampleSplit:
     handler: LoadedHandler
     skip: Sequence[str]
     divider: PassDivider | None = None
+    tried: OptionsTried | None = None
 
     def __post_init__(self) -> None:
         sample, handler, skip = self.sample, self.handler, self.skip
@@ -144,6 +147,7 @@ class SampleSplit:
         self._sub_messages += len(subs) * stands_for
         for index, sub in enumerate(subs):
             sub.message, sub.index = message, index
+        every = subs
         if self._rule_filter is not None:
             subs = self._without_skipped(self._rule_filter, subs, stands_for)
         folds = frozenset[int]() if self._folding is None else self._folding.folded(subs)
@@ -154,6 +158,8 @@ class SampleSplit:
             for its in self.divider.divide(message.partition, subs, stands_for):
                 indexes = {n for n, sub in enumerate(its) if sub.index in folds}
                 shapes.append(self._keys.shape(message, its, indexes))
+        if self.tried is not None:
+            self.tried.add(every)
         return shapes
 
     def _without_skipped(

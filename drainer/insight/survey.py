@@ -6,7 +6,7 @@ The memory of a survey is bounded, however many different keys there are.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import nlargest, nsmallest
 from itertools import chain
@@ -17,9 +17,12 @@ from drainer.insight.workload import NO_KEY
 from drainer.loading.loader import LoadedHandler
 from drainer.message import Barrier, Message
 from drainer.model.order import Order, lanes_of
+from drainer.model.priority import NO_CLASSES
+from drainer.model.settings import FailureSettings
 from drainer.model.sub_messages import identify
-from drainer.model.terms import TimeRange
+from drainer.model.terms import BY_HANDLER, TimeRange
 from drainer.model.unhandled import RuleStatus
+from drainer.operations.look import OptionsTried
 from drainer.policy.rules import RuleFilter
 from drainer.split.splitting import split_up, way_out
 from drainer.text.mask import mask_text
@@ -171,6 +174,8 @@ class Survey:
         self._splits = self.handler is not None
         self._split = None if self.handler is None else self.handler.split
         self._rule_filter = RuleFilter(self.skip)
+        payloads = BY_HANDLER if self.handler is None else self.handler.payloads
+        self._tried = OptionsTried(NO_CLASSES, FailureSettings(skip=tuple(self.skip)), payloads)
         self._messages, self._offsets, self._bytes = Counter[int](), Counter[int](), Counter[int]()
         self._tombstones = self._barriers = self._empty = self._rejected = 0
         self._first_error = ""
@@ -207,6 +212,7 @@ class Survey:
         """Count the sub-messages of a message. If it raises SplitFailed, it counts none of them."""
         subs = split_up(self._split, message)
         identify(message, subs)
+        self._tried.add(subs)
         self._barriers += sum(isinstance(sub, Barrier) for sub in subs)
         keys = chain.from_iterable(map(lanes_of(Order.SUB_KEY), subs))
         self._fan_outs.add([len(subs)])
@@ -260,6 +266,14 @@ class Survey:
         these = "this message" if number == 1 else f"these {number:,} messages"
         hint = f"{way_out(self._first_error)}, or choose --tune on-split-failure: a drain would"
         return SplitFailures(number, self._first_error, f"{hint} stop at {these}.")
+
+    def warnings(self) -> Iterator[str]:
+        """Yield warnings on expressions that match nothing, and on keys that nothing has.
+
+        Raises Refused if no sub-message has a key of ``--key``.
+        """
+        yield from self._tried.unmatched()
+        yield from self._tried.keys_missing()
 
     @property
     def rule_status(self) -> RuleStatus:

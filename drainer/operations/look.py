@@ -25,8 +25,10 @@ from drainer.model.listed import counted, listed
 from drainer.model.order import keys_of
 from drainer.model.plan import OffsetPlan
 from drainer.model.predicate import Predicate
+from drainer.model.priority import PriorityClasses
+from drainer.model.settings import FailureSettings
 from drainer.model.sub_messages import identify
-from drainer.model.terms import Unkeyed
+from drainer.model.terms import PayloadSettings, Unkeyed
 from drainer.policy.redrive import LeftAlone
 from drainer.split.keys import Key
 from drainer.split.splitting import split_up, way_out
@@ -42,7 +44,8 @@ SUBS_MOST = 50  # Expressions are tried on this many sub-messages of a message.
 EXAMPLES, KEYS_SHOWN, FIELDS_SHOWN = 3, 2, 8
 WIDTH = 60  # An expression is cut to this many characters.
 _PAYLOAD_PATH = re.compile(r"\bpayload\.(\w+(?:\.\w+)*)")
-_RARE = "it is rare or misspelt; `drainer estimate` tries it on more messages"
+_RARE = "it is rare or misspelt"
+_RARE_AMONG_FEW = f"{_RARE}; `drainer estimate` tries it on more messages"
 _ON_PURPOSE = "To give up what split rejects, add --tune on-split-failure=dead-letter."
 
 
@@ -83,7 +86,11 @@ def look(handler: LoadedHandler, plan: OffsetPlan, messages: Callable[[], list[M
         found = messages()
     except DrainerError as error:
         return (), (f"drainer could not read messages to try split on: {error}",), False
-    examples, rejected, subs = list[str](), list[tuple[Message, SplitFailed]](), list[SubMessage]()
+    examples, rejected = list[str](), list[tuple[Message, SplitFailed]]()
+    terms = plan.terms
+    tried = OptionsTried(
+        plan.account.classes, terms.failures, terms.payloads, unseen=_RARE_AMONG_FEW
+    )
     until_s, any_right = monotonic() + SPLIT_S, False
     for message in found:
         try:
@@ -96,14 +103,14 @@ def look(handler: LoadedHandler, plan: OffsetPlan, messages: Callable[[], list[M
             if any(isinstance(sub, LeftAlone) for sub in parts):
                 continue  # Its time is outside of the range to drain.
             any_right |= message.value is not None
-            subs += parts[:SUBS_MOST]
+            tried.add(parts[:SUBS_MOST])
             made = _made(parts)
         examples.append(f"{message.partition}:{message.offset} → {made}")
         if monotonic() > until_s:
             break
     if not examples:
         return ("none: drainer read no message of the backlog",), (), False
-    warnings, many = [*_of_expressions(plan, subs)], counted(len(examples), "message")
+    warnings, many = [*tried.unmatched()], counted(len(examples), "message")
     # Tombstones say nothing about a split that works for them, unless there is little else.
     if rejected and not any_right and 2 * len(rejected) >= len(examples):
         many = counted(len(rejected), "message")
@@ -112,7 +119,9 @@ def look(handler: LoadedHandler, plan: OffsetPlan, messages: Callable[[], list[M
         if rejected:
             some = f"{len(rejected):,} of {many}"
             warnings.append(f"split rejects {some} that drainer tried; {rejected[0][1]}")
-        unlikely = [*_unlikely(plan, subs, many)]
+        unlikely = [*tried.keys_missing()]
+        if not tried.sub_messages:
+            unlikely.append(f"split makes nothing of {many}: they are done without a call")
     return tuple(examples[:EXAMPLES]), (*warnings, *unlikely), bool(unlikely)
 
 
@@ -135,49 +144,98 @@ def _ensure_meant(
     raise Refused(text, hint=f"{hint}{has}. {_ON_PURPOSE}")
 
 
-def _unlikely(plan: OffsetPlan, subs: Sequence[SubMessage], many: str) -> Iterator[str]:
-    """Yield what is hardly meant about the sub-messages of some messages.
+class OptionsTried:
+    """Options that select or order sub-messages, tried on the sub-messages of some messages.
 
-    Raises Refused if none of them has a key: they would be handled in any order.
+    Each expression is tried only until it matches. ``unseen`` ends the warning on one that matches
+    nothing.
+
+    Attributes:
+        sub_messages: how many they were tried on.
     """
-    if not subs:
-        yield f"split makes nothing of {many}: they are done without a call"
-    payloads = plan.terms.payloads
-    laned = [sub for sub in subs if not isinstance(sub, Barrier) and sub.content is not None]
-    tried = counted(len(laned), "sub-message")
-    absent = [text for text in payloads.keys if laned and not any(map(Key(text).is_in, laned))]
 
-    def none_has(*keys: str) -> str:
-        return f"none of {tried} has the key {', '.join(keys)}{_meant(' '.join(keys), laned[0])}"
+    def __init__(
+        self,
+        classes: PriorityClasses,
+        failures: FailureSettings,
+        payloads: PayloadSettings,
+        unseen: str = _RARE,
+    ) -> None:
+        self._payloads, self._unseen = payloads, unseen
+        first = "--only" if classes.only else "--first"
+        expressions = [*((first, each.where) for each in classes.each), *failures.expressions]
+        if payloads.barrier is not None:
+            expressions.append(("--barrier", payloads.barrier))
+        self._unmatched = [_Unmatched(option, text) for option, text in expressions]
+        self._absent = [(text, Key(text)) for text in payloads.keys]
+        self._example: SubMessage | None = None  # It should have a key.
+        self.sub_messages = self._laned = 0
 
-    if absent and absent == [*payloads.keys] and payloads.unkeyed is Unkeyed.OWN_LANE:
-        hint = "Correct --key. To keep the order of what has no key, add --unkeyed one-lane."
-        raise Refused(none_has(*absent), hint=hint)
-    yield from map(none_has, absent)
+    def add(self, subs: Sequence[SubMessage]) -> None:
+        """Try the options on the sub-messages of a message."""
+        self.sub_messages += len(subs)
+        if self._unmatched:
+            self._unmatched = [each for each in self._unmatched if not each.matches(subs)]
+        if not self._absent:
+            return
+        laned = [sub for sub in subs if not isinstance(sub, Barrier) and sub.content is not None]
+        self._laned += len(laned)
+        self._example = self._example or next(iter(laned), None)
+        self._absent = [each for each in self._absent if not any(map(each[1].is_in, laned))]
+
+    def unmatched(self) -> Iterator[str]:
+        """Yield a warning for each expression that matches none of the sub-messages."""
+        for each in self._unmatched if self.sub_messages else ():
+            if each.option == "--barrier" and each.undecided < self.sub_messages:
+                continue  # Few messages are barriers, and these may have none.
+            tried = counted(self.sub_messages, "sub-message")
+            wanted = f"{each.option} {shorten(each.text, WIDTH)}"
+            why = each.why or self._unseen
+            yield f"{wanted} matches none of {tried} that drainer tried: {why}"
+
+    def keys_missing(self) -> Iterator[str]:
+        """Yield a warning for each key that none of the sub-messages has.
+
+        Raises Refused if none of them has any key: they would be handled in any order.
+        """
+        example, keys = self._example, self._payloads.keys
+        if example is None:
+            return
+        absent, tried = [text for text, _ in self._absent], counted(self._laned, "sub-message")
+
+        def none_has(*keys: str) -> str:
+            return f"none of {tried} has the key {', '.join(keys)}{_meant(' '.join(keys), example)}"
+
+        if absent and absent == [*keys] and self._payloads.unkeyed is Unkeyed.OWN_LANE:
+            hint = "Correct --key. To keep the order of what has no key, add --unkeyed one-lane."
+            raise Refused(none_has(*absent), hint=hint)
+        yield from map(none_has, absent)
 
 
-def _of_expressions(plan: OffsetPlan, subs: Sequence[SubMessage]) -> Iterator[str]:
-    """Yield a warning for each expression that matches none of the sub-messages."""
-    classes, failures = plan.account.classes, plan.terms.failures
-    first = "--only" if classes.only else "--first"
-    expressions = [*((first, each.where) for each in classes.each), *failures.expressions]
-    barrier = plan.terms.payloads.barrier
-    if barrier is not None and not any(isinstance(sub, Barrier) for sub in subs):
-        expressions.append(("--barrier", barrier))
-    for option, text in expressions if subs else ():
-        predicate, why = Predicate(text), list[str]()
+class _Unmatched:
+    """An expression that has matched no sub-message so far, with the option that gives it."""
+
+    def __init__(self, option: str, text: str) -> None:
+        self.option, self.text = option, text
+        self.undecided = 0  # The number of sub-messages on which it could not decide.
+        self._predicate = Predicate(text)
+        self._last: tuple[Undecided, SubMessage] | None = None
+
+    @property
+    def why(self) -> str:
+        """Why it could not decide on the last such sub-message; empty if it always could."""
+        return f"{self._last[0]}{_meant(self.text, self._last[1])}" if self._last else ""
+
+    def matches(self, subs: Sequence[SubMessage]) -> bool:
+        """Return whether it matches one of the sub-messages; ``--barrier``, if one is a barrier."""
         for sub in subs:
             try:
-                if predicate.matches(sub):
-                    break
+                if self._predicate.matches(sub):
+                    return True
             except Undecided as reason:
-                why.append(f"{reason}{_meant(text, sub)}")
-        else:
-            if option == "--barrier" and len(why) < len(subs):
-                continue  # Few messages are barriers, and these may have none.
-            tried = counted(len(subs), "sub-message")
-            wanted = f"{option} {shorten(text, WIDTH)}"
-            yield f"{wanted} matches none of {tried} that drainer tried: {[_RARE, *why][-1]}"
+                self.undecided += 1
+                self._last = reason, sub
+        return self.option == "--barrier" and any(isinstance(sub, Barrier) for sub in subs)
 
 
 def _meant(text: str, sub: SubMessage) -> str:

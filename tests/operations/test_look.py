@@ -13,6 +13,12 @@ import pytest
 import drainer
 from drainer.engine.preview import Preview
 from drainer.errors import BrokerUnreachable, Refused
+from drainer.insight.cli.estimate import estimate_page
+from drainer.insight.cli.inspect import inspection_warnings
+from drainer.insight.distribution import Distribution
+from drainer.insight.estimate import Question, make_estimate
+from drainer.insight.inspection import InspectRequest, inspect_backlog
+from drainer.insight.measurement import backlog_of, measure_backlog
 from drainer.loading.loader import LoadedHandler
 from drainer.model.priority import NO_CLASSES
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
@@ -78,14 +84,14 @@ def orders(story: Story, bootstrap: str) -> Iterator[Story]:
     topic.discard()
 
 
-def prepared(
+def requested(
     story: Story,
     handler: type[drainer.Handler] = ByDocument,
     failures: FailureSettings | None = None,
     payloads: PayloadSettings = BY_HANDLER,
     first: Sequence[str] = (),
-) -> Prepared:
-    request = Request(
+) -> Request:
+    return Request(
         story.topic.name,
         story.group,
         LoadedHandler("my_handlers.py:Reindex", handler, payloads=payloads),
@@ -94,7 +100,10 @@ def prepared(
         failures=failures or FailureSettings(),
         classes=NO_CLASSES.requested(first, only=False),
     )
-    return prepare(story.cluster, request, LocalSettings())
+
+
+def prepared(story: Story, *of: Any, **more: Any) -> Prepared:
+    return prepare(story.cluster, requested(story, *of, **more), LocalSettings())
 
 
 def action(story: Story, *of: Any, **more: Any) -> Preview:
@@ -261,6 +270,58 @@ def test_an_expression_that_matches_nothing_is_a_warning_with_what_may_be_meant(
         f"--first payload.idd == 'd-1' {tried}: {meant}",
         f"--skip payload.id == 'nobody' {tried}: {rare}",
     ]
+
+
+def test_an_estimate_warns_of_what_matches_nothing_in_its_larger_sample(orders: Story) -> None:
+    rules = FailureSettings(skip=("payload.id == 'nobody'",), divert=("payload.id == 'f'",))
+    payloads = PayloadSettings(split="documents", keys=("payload.id", "payload.usr"))
+    first = ("payload.customer == 17", "payload.id == 'd-29'")
+    request = requested(orders, Plain, rules, payloads, first)
+    backlog, question = (
+        backlog_of(orders.cluster, request),
+        Question(Distribution.parse("10ms"), "10ms"),
+    )
+
+    found = make_estimate(orders.cluster, backlog, request, question, print)
+
+    tried = "matches none of 90 sub-messages that drainer tried"
+    has = "the payload has the fields id"
+    assert list(estimate_page(found).warnings) == [
+        f"--first payload.customer == 17 {tried}: there is no field 'customer'; {has}",
+        f"--skip payload.id == 'nobody' {tried}: it is rare or misspelt",
+        f"none of 90 sub-messages has the key payload.usr; {has}",
+    ]
+    assert found.as_json()["warnings"] == list(found.measured.warnings) != []
+
+
+def test_a_key_that_no_sub_message_has_is_refused_by_an_estimate_and_an_inspection(
+    orders: Story,
+) -> None:
+    payloads = PayloadSettings(split="documents", keys=("payload.idd",))
+    request = requested(orders, Plain, payloads=payloads)
+    handler, meant = request.handler, re.escape("has the key payload.idd; did you mean payload.id?")
+
+    with pytest.raises(Refused, match=meant):
+        measure_backlog(orders.cluster, backlog_of(orders.cluster, request), request, 10)
+    inspected = InspectRequest(request.topic, request.group, handler, from_="earliest")
+    with pytest.raises(Refused, match=meant):
+        inspect_backlog(orders.cluster, inspected)
+
+
+def test_an_inspection_warns_of_a_rule_that_matches_nothing(orders: Story) -> None:
+    request = requested(orders)
+    skip = ("payload.idd == 'd-1'", "payload.id == 'd-1'")
+
+    found = inspect_backlog(
+        orders.cluster,
+        InspectRequest(request.topic, request.group, request.handler, from_="earliest", skip=skip),
+    )
+
+    (warning,) = [each for each in inspection_warnings(found) if "matches" in each]
+    assert warning == (
+        "--skip payload.idd == 'd-1' matches none of 90 sub-messages that drainer tried:"
+        " there is no field 'idd'; did you mean payload.id?"
+    )
 
 
 def test_an_expression_that_selects_three_in_a_hundred_is_seen(

@@ -127,7 +127,8 @@ def estimate_dry_run(
         terminal.present(preview_page(action))
         terminal.warn(f"no estimate: {error}")
         return action, {"estimate": None}
-    page = estimate_page(found)
+    # The preview has its own warnings on options that match nothing.
+    page = estimate_page(replace(found, measured=replace(found.measured, warnings=())))
     action = replace(action, warnings=(*page.warnings, *action.warnings))
     terminal.present(preview_page(action))
     if not terminal.json:
@@ -148,7 +149,7 @@ def estimate_page(found: Estimate, now: datetime | None = None) -> Page:
     ``now`` is the time from which the end is counted.
     """
     too_near = expiry_warning(found.measured.expiry, found.seconds)
-    warnings = [] if too_near is None else [too_near]
+    warnings = [*([] if too_near is None else [too_near]), *found.measured.warnings]
     rejected, first = found.measured.rejected
     if rejected:
         many = figures.counted(rejected, "message")
