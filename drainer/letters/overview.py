@@ -51,6 +51,11 @@ class Overview:
     def outstanding(self) -> int:
         return self.letters - self.redriven
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the topic has records, and not one that is a dead letter."""
+        return bool(self.foreign) and not self.letters
+
     def as_json(self) -> dict[str, Any]:
         return {
             "dead_letter_topic": self.topic,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any
 
@@ -38,6 +38,7 @@ from drainer.text.mask import (
 FORMAT = "drainer-dead-letter/2"  # The header that has the provenance.
 RECEIPT = "drainer-redriven/1"  # The header of a receipt (letters/receipts.py).
 TOPIC_CHARACTERS = 249  # The length of the longest name that Kafka allows for a topic.
+_DEAD = ".dead"  # The default name of a dead-letter topic ends so.
 TOPIC_NAME = rf"^[a-zA-Z0-9._-]{{1,{TOPIC_CHARACTERS}}}\Z"
 # A topic id that begins with this means that the place of the message is not known, so that the
 # place of its letter is used instead. The rest of the id is the name of the letter's topic.
@@ -340,7 +341,12 @@ class Letter(Provenance):
 
 def default_dead_letter_topic(topic: str, group: str) -> str:
     """Return ``TOPIC.GROUP.dead``. Each pair of topic and group has a name of its own."""
-    return name_of(topic, group, ".dead", TOPIC_CHARACTERS)
+    return name_of(topic, group, _DEAD, TOPIC_CHARACTERS)
+
+
+def default_dead_letter_topics(topic: str, names: Iterable[str]) -> list[str]:
+    """Return those of the names that a group's default dead-letter topic for ``topic`` may have."""
+    return sorted(each for each in names if each.startswith(f"{topic}.") and each.endswith(_DEAD))
 
 
 def dead_letter(

@@ -53,6 +53,23 @@ def test_letters_are_counted_filtered_and_listed(command: Command, dead: Topic) 
     assert [letter["sub_keys"] for letter in answer["newest"]] == [["doc-hot"]]
 
 
+def test_a_topic_without_letters_gets_no_tick_and_its_dead_letter_topics_are_named(
+    command: Command, dead: Topic
+) -> None:
+    dead.produce(["a", "b"])
+    letters = [Topic(dead.bootstrap, f"{dead.name}.{group}.dead") for group in ("b", "a")]
+    other = Topic(dead.bootstrap, f"{dead.name}x.a.dead")
+
+    outcome = command("dead", "list", *where(dead))
+
+    headline = f"no dead letters in {dead.name}: none of its records is one"
+    assert outcome.out.splitlines()[0] == headline
+    meant = " or ".join(topic.name for topic in reversed(letters))
+    assert outcome.err.endswith(f"hint: Did you mean {meant}?\n")
+    for topic in (*letters, other):
+        topic.discard()
+
+
 def test_a_letter_that_the_list_has_is_shown_whole(command: Command, dead: Topic) -> None:
     write_letters(
         dead, [Sample(payload={"a": {"b": [1]}}, headers=[("trace", b"\xff"), ("none", None)])]

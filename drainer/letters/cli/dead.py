@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -15,6 +15,7 @@ from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.cli.options import PayloadOptions
 from drainer.errors import Refused, UsageError
 from drainer.kafka.dead_letters import originals_kept
+from drainer.kafka.group import NEAR_NAMES
 from drainer.letters.cli.options import LetterTopicOptions, RedriveOptions
 from drainer.letters.foreign import reader
 from drainer.letters.originals import Originals
@@ -27,7 +28,7 @@ from drainer.model.option import Option, number
 from drainer.model.order import key_text
 from drainer.model.ranges import RangeSet
 from drainer.model.terms import LetterFilter
-from drainer.policy.dead_letter import Letter
+from drainer.policy.dead_letter import Letter, default_dead_letter_topics
 from drainer.policy.exact_json import Encoding
 from drainer.text.escape import foreign, json_text, shorten
 from drainer.text.raw_json import raw_json
@@ -75,11 +76,12 @@ def list_(
         for name, (_, oldest_ms) in found.left_out.items():
             with suppress(Refused):  # Letters may name a topic that does not exist.
                 kept[name] = originals_kept(name, cluster.topic_config(name), oldest_ms)
+        near = default_dead_letter_topics(topic, cluster.topic_names() if found.is_foreign else ())
     running = None if redriven.running is None else redriven.running.as_json()
     terminal.data(
         {**found.as_json(), "originals_kept": kept, "group": redriven.group, "running": running}
     )
-    terminal.present(overview_page(found, redriven, kept))
+    terminal.present(overview_page(found, redriven, kept, near))
 
 
 @app.command()
@@ -125,11 +127,15 @@ def _parse_place(text: str) -> tuple[int, int]:
 
 
 def overview_page(
-    found: Overview, redriven: RedriveProgress, kept: Mapping[str, str] = MappingProxyType({})
+    found: Overview,
+    redriven: RedriveProgress,
+    kept: Mapping[str, str] = MappingProxyType({}),
+    near: Sequence[str] = (),
 ) -> Page:
     """Make a page with counts of outstanding letters, errors and sub-keys, and the newest letters.
 
     ``kept`` tells in words, for each topic, how long it keeps the messages that letters need.
+    ``near`` names the topics that may be meant if this one has no letters.
     """
     warnings = [
         f"{figures.counted(count, 'letter')} without payload: a redrive reads the messages from"
@@ -154,6 +160,7 @@ def overview_page(
         ),
         details=(Line(source, Tone.QUIET),),
         warnings=tuple(warnings),
+        hints=(f"Did you mean {' or '.join(near[:NEAR_NAMES])}?",) if near else (),
     )
 
 
@@ -219,6 +226,8 @@ def _newest(found: Overview) -> Table:
 
 
 def _headline(found: Overview) -> Line:
+    if found.is_foreign:
+        return Line(f"no dead letters in {found.topic}: none of its records is one", Tone.WARN)
     redriven = f", {figures.count(found.redriven)} redriven" if found.redriven else ""
     match = f"; {figures.count(found.matching)} match" * (found.matching != found.outstanding)
     if not found.outstanding:
