@@ -293,7 +293,7 @@ class PriorityDispatcher(Dispatcher):
             else each
             for known, each in zip(all_classes.each, progress.classes, strict=True)
         )
-        progress = replace(progress, classes=classes)
+        progress = replace(progress, classes=classes, only_classes=all_classes.only)
         if all_classes.only:
             last = sum(each.ended is None for each in classes) == 1
             eta_s = progress.eta_s if last else None

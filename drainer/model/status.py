@@ -280,6 +280,8 @@ class ProgressStatus:
     sub_messages: Counts = NO_COUNTS
     partitions: tuple[PartitionStatus, ...] = ()
     classes: tuple[ClassStatus, ...] = ()  # the priority classes, which go before the rest
+    # Whether the drain ends with the classes, so that shares and times are of what they select.
+    only_classes: bool = False
     rate_now: float = 0.0  # the mean of the last few seconds
     rate_average: float = 0.0  # the mean since this run began
     eta_s: float | None = None  # the time left; None while nothing is known to estimate it from

@@ -30,9 +30,15 @@ def fields_before(account: Account) -> Iterator[Field]:
 
 
 def fields_now(progress: ProgressStatus) -> Iterator[Field]:
-    """Yield the progress of each class, and the time at which everything will be drained."""
+    """Yield the progress of each class, and the time at which everything will be drained.
+
+    What waits for the rest is drained at that time, too.
+    """
     for number, each in enumerate(progress.classes):
-        yield _field(number, each.where, _words(each, progress.complete), WHERE_SHOWN_LIVE)
+        words = _words(each, progress.complete)
+        if each.deferred and progress.eta_s is not None and not progress.only_classes:
+            words += f" and end {_time_in(progress.eta_s)}"
+        yield _field(number, each.where, words, WHERE_SHOWN_LIVE)
     if progress.classes and progress.eta_s is not None:
         yield Field("all", _time_in(progress.eta_s))
 
@@ -53,11 +59,15 @@ def fields_after(progress: ProgressStatus, *, whole: bool) -> Iterator[Field]:
 
 
 def time_left(progress: ProgressStatus) -> str:
-    """Return ``5m 10s left for the class``; empty if no class is drained, or that is not known."""
+    """Return ``5m 10s left for the class, except 34 that wait``.
+
+    It is empty if no class is drained, or if the time is not known.
+    """
     turn = progress.turn
     if turn is None or turn.eta_s is None:
         return ""
-    return f"{figures.duration(turn.eta_s)} left for the class"
+    waiting = f", except {figures.count(turn.deferred)} that wait" if turn.deferred else ""
+    return f"{figures.duration(turn.eta_s)} left for the class{waiting}"
 
 
 def to_go(turn: ClassStatus) -> str:

@@ -188,7 +188,7 @@ def test_a_class_is_not_called_drained_while_some_of_it_waits() -> None:
     at = datetime.now().astimezone().replace(hour=20, minute=6, second=24)
     found = ClassStatus("payload.k == 1", counts(done=1_094), 46_906, ended=at.isoformat())
     text = " ".join(" ".join(words_of(a_status(classes=(found,)))).split())
-    assert "payload.k == 1 (1,094 done by 20:06:24; 46,906 wait for the rest)" in text
+    assert "payload.k == 1 (1,094 done by 20:06:24; 46,906 wait for the rest and end by " in text
 
 
 def test_while_a_class_is_drained_progress_is_what_it_has_done_of_all() -> None:
@@ -216,6 +216,18 @@ def test_the_times_of_a_class_and_of_all_have_lines_of_their_own_beside_a_bar() 
     assert lines[2].endswith("  5m 10s left for the class")
     unknown = replace(found, eta_s=None)
     assert "for the class" not in "".join(words_of(a_status(classes=(unknown,))))
+
+
+def test_a_class_of_which_some_waits_for_the_rest_ends_with_it() -> None:
+    found = ClassStatus("payload.k == 1", counts(done=10), deferred=34, left=30, eta_s=310.0)
+    status = a_status(classes=(found,), eta_s=1_540.0)
+    lines = words_of(status, 110)
+    assert lines[2].endswith("  5m 10s left for the class, except 34 that wait")
+    (first,) = [line for line in lines if "payload.k" in line]
+    (all_,) = [line for line in lines if line.startswith("  all ")]
+    assert first.endswith(f"; 34 wait for the rest and end {all_.split(maxsplit=1)[1]})")
+    assert "except" not in words_of(changed(status, classes=(replace(found, deferred=0),)))[2]
+    assert "; 34 wait for the rest)" in "".join(words_of(changed(status, only_classes=True), 110))
 
 
 def test_holes_do_not_keep_a_backlog_from_being_complete() -> None:
