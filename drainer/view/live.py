@@ -16,7 +16,7 @@ import threading
 import time
 import tty
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from rich.live import Live
 from rich.segment import Segment, Segments
 
 from drainer.engine.control import Change, Control, ControlRequest, Pause, Stop, Unpause
-from drainer.model.status import PartitionStatus, Status
+from drainer.model.status import ProgressStatus, Status
 from drainer.view import figures, priority
 from drainer.view.layout import Pieces, broken, pieces, plain, segments, wrapped
 from drainer.view.limit import limit
@@ -43,6 +43,7 @@ from drainer.view.status import (
     facts,
     finished,
     partition_cells,
+    partition_heading,
     share_finished,
     status_fields,
     time_left,
@@ -356,7 +357,8 @@ def status_line(status: Status, now: datetime | None = None) -> str:
     """Return a line such as ``12s  41.2%  eta 3m 20s  done at 17:31  messages 1,234,567 of …``."""
     words = [
         figures.duration(status.timing.elapsed_s),
-        figures.percent(share_finished(status.progress.partitions)),
+        figures.percent(share_finished(status.progress.partitions))
+        + priority.of_what(status.progress),
     ]
     if not all(part.complete for part in status.progress.partitions):
         words.append(f"eta {figures.duration(status.progress.eta_s)}")
@@ -427,7 +429,7 @@ def frame(
     lines += [[], *_whole((*facts(status), *changes, plan), width)]
     room = height - len(lines) - 3  # A blank line, the heading and "and N more" take three lines.
     if status.progress.partitions and room > 0:
-        lines += [[], *_partitions(status.progress.partitions, width, min(room, PARTITIONS_SHOWN))]
+        lines += [[], *_partitions(status.progress, width, min(room, PARTITIONS_SHOWN))]
     return [*lines[:height], *last]
 
 
@@ -465,7 +467,8 @@ def _total(status: Status, said: Line, width: int, now: datetime | None) -> Piec
     return [*_bar(share, width - len(done + left)), (done, Tone.STRONG), (left, tone)]
 
 
-def _partitions(partitions: Sequence[PartitionStatus], width: int, room: int) -> Iterator[Pieces]:
+def _partitions(progress: ProgressStatus, width: int, room: int) -> Iterator[Pieces]:
+    partitions = progress.partitions
     # Partitions without work are left out, unless there are no others.
     shown = [part for part in partitions if part.end > part.start] or partitions
     if len(shown) > room:
@@ -474,7 +477,8 @@ def _partitions(partitions: Sequence[PartitionStatus], width: int, room: int) ->
         shown = sorted(worst, key=lambda part: part.partition)
     shares = [share_finished((part,)) for part in shown]
     rows = map(partition_cells, shown)
-    heading, *lines = map("  ".join, figures.aligned([_HEADING, *rows]))
+    names = "partition", *partition_heading(progress)
+    heading, *lines = map("  ".join, figures.aligned([names, *rows]))
     yield [(heading, Tone.QUIET)]
     for line, share in zip(lines, shares, strict=True):
         yield [(f"{line}  ", Tone.PLAIN), *_bar(share, width - len(line) - 2)]
@@ -483,9 +487,6 @@ def _partitions(partitions: Sequence[PartitionStatus], width: int, room: int) ->
         complete = sum(part.complete for part in partitions)
         text = f"and {more:,} more, {complete:,} of {len(partitions):,} done"
         yield [(text, Tone.QUIET)]
-
-
-_HEADING = ("partition", "watermark", "committed", "end", "done")
 
 
 def _bar(share: float, width: int) -> Pieces:

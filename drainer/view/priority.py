@@ -40,7 +40,7 @@ def fields_now(progress: ProgressStatus) -> Iterator[Field]:
             words += f" and end {_time_in(progress.eta_s)}"
         yield _field(number, each.where, words, WHERE_SHOWN_LIVE)
     if progress.classes and progress.eta_s is not None:
-        yield Field("all", _time_in(progress.eta_s))
+        yield Field("selected" if progress.only_classes else "all", _time_in(progress.eta_s))
 
 
 def fields_after(progress: ProgressStatus, *, whole: bool) -> Iterator[Field]:
@@ -76,6 +76,11 @@ def to_go(turn: ClassStatus) -> str:
         return ""
     about = "" if turn.eta_s is None else f" (about {figures.duration(turn.eta_s)})"
     return f". ~{figures.counted(turn.left, 'sub-message')} of the class left{about}"
+
+
+def of_what(progress: ProgressStatus) -> str:
+    """Return `` of the selected`` to follow a share if that is not one of the whole backlog."""
+    return " of the selected" if progress.only_classes else ""
 
 
 def messages_words(progress: ProgressStatus, passed: str) -> str:

@@ -5,7 +5,7 @@ Each fact is made in one place, so all four agree.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from heapq import nsmallest
@@ -92,12 +92,13 @@ def _page(status: Status, now: datetime, history: History) -> Page:
     changes = (Line(event_words(each, now)) for each in reversed(status.control.changes))
     errors = (Line(f"{figures.count(n)} × {kind}") for kind, n in status.failures.errors)
     share = figures.percent(share_finished(status.progress.partitions))
+    share += priority.of_what(status.progress)
     return Page(
         verdict(status, now),
         (
             section("Diagnosis", causes(status)),
             section("Progress", facts(status)),
-            section("Partitions", _partitions(status.progress.partitions)),
+            section("Partitions", _partitions(status.progress)),
             section("Errors", errors),
             section("Changes", changes),
             section("Charts", plots(history, begun, status.timing.latency)),
@@ -111,12 +112,12 @@ def _page(status: Status, now: datetime, history: History) -> Page:
     )
 
 
-def _partitions(partitions: Sequence[PartitionStatus]) -> Table | None:
-    most_left = sorted(partitions, key=lambda part: finished(part) + part.start - part.end)
+def _partitions(progress: ProgressStatus) -> Table | None:
+    most_left = sorted(progress.partitions, key=lambda part: finished(part) + part.start - part.end)
     rows: list[tuple[str | Cell, ...]] = [
         (*partition_cells(part), Cell("", bar=share_finished((part,)))) for part in most_left
     ]
-    columns = (Column("partition"), "watermark", "committed", "end", "done", "")
+    columns: tuple[str | Column, ...] = (Column("partition"), *partition_heading(progress), "")
     return Table(columns, tuple(rows)) if rows else None
 
 
@@ -243,10 +244,11 @@ def expected_end(status: Status, now: datetime | None = None, how_long: str = ""
     progress, control = status.progress, status.control
     goes_on = not progress.complete and control.stopping is None and control.paused is None
     eta_s, deadline = progress.eta_s if goes_on else None, progress.deadline
+    end = "selected by" if progress.only_classes else "done at"
     if deadline is not None and deadline.late and eta_s is not None and eta_s <= deadline.left_s:
         now = deadline.at - timedelta(seconds=deadline.left_s)
-        return f"{ending(how_long, eta_s, now=now)}, but late at the last minute's pace"
-    return ending(how_long, eta_s, deadline, now)
+        return f"{ending(how_long, eta_s, now=now, end=end)}, but late at the last minute's pace"
+    return ending(how_long, eta_s, deadline, now, end=end)
 
 
 def verdict(status: Status, now: datetime | None = None, *, of_all: bool = False) -> Line:
@@ -381,6 +383,12 @@ def failure_words(failures: FailureStatus) -> str:
         (failures.outages, "× outage"),
         (failures.parked_lanes, "× parked lane"),
     )
+
+
+def partition_heading(progress: ProgressStatus) -> tuple[str, ...]:
+    """Return the names of the cells that ``partition_cells`` returns after the number."""
+    done = "selected done" if progress.only_classes else "done"
+    return "watermark", "committed", "end", done
 
 
 def partition_cells(part: PartitionStatus) -> tuple[str, ...]:

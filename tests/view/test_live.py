@@ -230,6 +230,24 @@ def test_a_class_of_which_some_waits_for_the_rest_ends_with_it() -> None:
     assert "; 34 wait for the rest)" in "".join(words_of(changed(status, only_classes=True), 110))
 
 
+def test_with_only_times_and_shares_are_said_to_be_of_the_selected() -> None:
+    at = datetime(2026, 11, 20, 20, 0, tzinfo=UTC)
+    deadline = DeadlineStatus(at, 50_000.0, 48_460.0)
+    found = ClassStatus("payload.k == 1", counts(done=10), left=30, eta_s=1_540.0)
+    status = a_status(classes=(found,), deadline=deadline, eta_s=1_540.0)
+    for only, end, row, heading in (
+        (True, "selected by", "  selected ", "end  selected done"),
+        (False, "done at", "  all ", "end   done"),
+    ):
+        shown = changed(status, only_classes=only)
+        lines = words_of(shown)
+        assert max(map(len, lines)) <= 80
+        assert f"✓ 25m 40s left, {end} " in lines[1]
+        assert [line for line in lines if line.startswith(row)]
+        assert heading in lines[-2]
+        assert ("% of the selected  eta" in status_line(shown)) is only
+
+
 def test_holes_do_not_keep_a_backlog_from_being_complete() -> None:
     part = a_status().progress.partitions[0]
     assert share_finished([replace(part, watermark=part.end, messages_finished=3)]) == 1.0
