@@ -58,6 +58,19 @@ def fields_after(progress: ProgressStatus, *, whole: bool) -> Iterator[Field]:
         yield _field(number, each.where, done)
 
 
+def pending_after(progress: ProgressStatus) -> Iterator[Field]:
+    """Yield why the account of a drain with --only has fewer pending than wait of all classes.
+
+    Each pass counts what is pending anew, because a sub-message may wait in several classes.
+    """
+    if progress.only_classes:
+        waiting = sum(each.deferred for each in progress.classes)
+        if waiting > progress.sub_messages.pending:
+            yield Field(
+                "pending", "of the last class alone", "what waits is counted class by class"
+            )
+
+
 def time_left(progress: ProgressStatus) -> str:
     """Return ``5m 10s left for the class, except 34 that wait``.
 

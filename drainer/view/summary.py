@@ -138,6 +138,7 @@ def summary_page(summary: Summary) -> Page:
         head,
         (
             account(summary.messages, summary.sub_messages),
+            section("", priority.pending_after(last.progress)),
             happened,
             stands,
             section("Plan", _plan(summary)),

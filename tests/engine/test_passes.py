@@ -13,6 +13,7 @@ from drainer.model.account import EventKind
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from engine.made_up_kafka import OnTheLoop, Spec, VirtualDrains, log_of
 
+ALONE = "pending       of the last class alone"
 FIRST = "key =~ 'c.*'"
 IN_TURN = {0: log_of(*([f"c{n}"] if n % 2 else [f"x{n}"] for n in range(40)))}
 SMALL = LocalSettings(concurrency=8, plan_interval_s=0.02, buffer_bytes=1_000_000)
@@ -128,7 +129,21 @@ def test_only_a_class_of_which_some_has_to_wait_is_not_done(virtual: VirtualDrai
     assert (summary.status, summary.exit_code) == ("class-waits", EXIT_CLASS_WAITS)
     assert [each.deferred for each in summary.last.progress.classes] == [2]
     assert "2 selected sub-messages of 'c1' in keys" in str(summary.error)
+    assert summary.sub_messages.pending == 2
+    assert ALONE not in str(summary)
     assert summary.resume is not None
+    rehearsal.resumes_exactly(handler)
+
+
+def test_only_classes_of_which_several_have_to_wait_say_whose_are_pending(
+    virtual: VirtualDrains,
+) -> None:
+    rehearsal = virtual.rehearsal({0: log_of(["x", "c1"], [["x", "c1"]], [["x", "c2"]], ["c2"])})
+    handler = OnTheLoop()
+    summary = rehearsal.drain(handler, "'c1' in keys", "'c2' in keys", only=True)
+    assert [each.deferred for each in summary.last.progress.classes] == [1, 2]
+    assert summary.sub_messages.pending == 2
+    assert ALONE in str(summary)
     rehearsal.resumes_exactly(handler)
 
 
