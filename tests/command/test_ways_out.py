@@ -22,7 +22,7 @@ from kafka.topic import Topic, eventually
 
 COUNT, BLOCKED_AT, BEGAN = 40, 20, 5
 NAMES_COMMAND = re.compile(
-    r"drainer (?:run|resume|plan|dead|redrive)\b|\bcommand\(|_undo\(|\{resume\}"
+    r"drainer (?:run|resume|plan|dead|redrive)\b|\bcommand\(|_undo\(|\.way\(|\{way\}"
 )
 SHOWN = {
     ("operations/examine.py", "_account"): "operations/test_moving.py",
