@@ -189,6 +189,7 @@ def resume(
     when another drain uses it.
     """
     file = plan_at(parse_place(str(plan)))
+    file.ensure_free()
     loaded = file.load()
     request = ResumeRequest(failures, client_config=config_file(client), accept_gap=accept_gap)
     with Cluster.connect(client_settings(client)) as cluster:

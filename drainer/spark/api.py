@@ -186,6 +186,7 @@ def _prepare(
     resumes: ResumeRequest,
     running: LocalSettings,
 ) -> Prepared:
+    file.ensure_free()
     if file.exists and not (loaded := file.load()).plan.account.complete:
         terms, wanted = loaded.plan.terms, (request.topic, request.group, request.commits)
         if (terms.topic, terms.group, terms.commits) == wanted:

@@ -22,6 +22,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import GroupLock
 from drainer.model.option import Concurrency
 from drainer.model.terms import Unkeyed
+from drainer.store.plan_file import PlanFile
 from kafka.topic import Topic
 
 MESSAGES = 40
@@ -99,6 +100,24 @@ def test_a_failed_drain_raises_its_cause_with_the_hint_and_the_way_to_resume(
     assert not isinstance(refused.value, Interrupted)
     summary = drainer.resume(backlog["plan"], client=backlog["client"], handler=Slow)
     assert (summary.status, len(Slow.handled)) == ("done", MESSAGES - 1)
+
+
+def test_a_resume_of_a_running_drain_says_so_before_it_looks_at_the_group(
+    backlog: dict[str, Any], cluster: Cluster
+) -> None:
+    with pytest.raises(Halted):
+        drainer.drain(handler=Broken, **backlog)
+    running = PlanFile(backlog["plan"])
+    running.acquire()
+    # A drain that runs may commit between the two moments at which another process reads its plan
+    # and the group's offsets.
+    cluster.alter_committed(backlog["group"], backlog["topic"], {0: MESSAGES})
+    try:
+        with pytest.raises(PlanRefused, match="another drainer process uses") as caught:
+            drainer.resume(backlog["plan"], client=backlog["client"], handler=Slow)
+    finally:
+        running.release()
+    assert "drainer stop" in (caught.value.hint or "")
 
 
 def test_an_exception_of_the_callback_stops_the_drain_safely_and_is_raised(
