@@ -295,7 +295,7 @@ def done(summary: Summary, *, interrupted: bool = False) -> Summary:
         return summary
     cause.summary = summary
     if summary.resume is not None:
-        cause.add_note(f"resume: {summary.resume}")
+        cause.add_note(f"resume: {summary.resume}{summary.resuming.lacking}")
     if interrupted:
         raise KeyboardInterrupt(str(cause)) from cause
     raise cause

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
@@ -30,13 +29,13 @@ from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.signals import ignore_signals, obey_signals_until
 from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted, Signalled
 from drainer.kafka.cluster import Cluster
-from drainer.loading.loader import foreign_code
 from drainer.model.account import Resuming
-from drainer.model.option import options_of
+from drainer.model.option import Option, options_of
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.status import Status, Summary
 from drainer.operations.drain import Callbacks, drain
+from drainer.operations.resume import resuming_of
 from drainer.operations.start import Prepared, Request
 from drainer.store.place import PlanPlace
 from drainer.text.escape import json_text
@@ -295,42 +294,13 @@ def resuming_with(
     field; None stands for a setting that was dropped.
     """
     given = retyped or {}
-    shown: list[str] = []
-    hidden: list[str] = []
+    typed: list[tuple[Option, Sequence[str]]] = []
     for option in declared_by(context.command).values():
         place, value = value_of(context, option)
         if option.field in given:
             value = given[option.field]
         elif not option.resumes or place is None:
             continue
-        if value is None:
-            continue
-        texts = value if isinstance(value, list) else [str(value)]
-        for text in _missing_in_plan(option.field, texts, plan):
-            if (safe := option.without_secret(text)) == text:
-                shown += option.typed(text)
-            else:
-                hidden.append(" ".join(option.typed(safe)))
-    return Resuming(tuple(shown), tuple(hidden))
-
-
-def _missing_in_plan(field: str, texts: Sequence[str], plan: OffsetPlan) -> Sequence[str]:
-    # A resume has to name code again, because --yes does not confirm code that only the plan names.
-    code = dict(foreign_code(plan.terms))
-    match field:
-        case "handler" | "value_format" | "key_format":
-            known = [] if field in code else texts
-        case "bootstrap_server":
-            known = [plan.terms.bootstrap_servers]
-        case "client_config":
-            known = [
-                text for text in texts if str(Path(text).absolute()) == plan.terms.client_config
-            ]
-        case "options":
-            options = plan.terms.options.items()
-            # A resume has to name a URL again: a URL that only the plan names gets no login.
-            kept = (f"{option}={value}" for option, value in options if "://" not in value)
-            known = [text for text in kept if text != code.get("options")]
-        case _:
-            known = []
-    return [text for text in texts if text not in known]
+        if value is not None:
+            typed.append((option, value if isinstance(value, list) else [str(value)]))
+    return resuming_of(typed, plan)

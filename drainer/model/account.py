@@ -254,8 +254,12 @@ class Resuming(JsonRecord):
 
     def way(self, plan: str | Path) -> str:
         """Return a sentence with the command, and with the names of the options that it lacks."""
-        needs = f" (add {', '.join(self.needs)} as before)" if self.needs else ""
-        return f"To resume it: {self.command(plan)}{needs}"
+        return f"To resume it: {self.command(plan)}{self.lacking}"
+
+    @property
+    def lacking(self) -> str:
+        """What to add to the command, as text behind it; empty if it lacks nothing."""
+        return f" (add {', '.join(self.needs)} as before)" if self.needs else ""
 
     @property
     def handler_options(self) -> dict[str, str]:

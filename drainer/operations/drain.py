@@ -38,7 +38,7 @@ from drainer.operations.examine import added_partitions
 from drainer.operations.group import check_inactive, committed_offsets, live_readers, locked
 from drainer.operations.passes import in_passes
 from drainer.operations.policy import resolve_policy
-from drainer.operations.resume import resumed
+from drainer.operations.resume import resumed, resuming_by
 from drainer.operations.start import Prepared
 from drainer.policy.redrive import not_redriven
 from drainer.store.place import PlanPlace, absolute
@@ -61,13 +61,14 @@ class Callbacks:
         print_line: gets each message to a person.
         give_up: ends the process. It is called from another thread, when a person wants to stop at
             once and the handler blocks the event loop.
-        resuming: returns what a resume needs besides the plan.
+        resuming: returns what a resume needs besides the plan. By default, that is what the
+            settings of the run are.
     """
 
     observe: Callable[[Status], None] = lambda _: None
     print_line: Callable[[str], None] = lambda _: None
     give_up: Callable[[], None] = lambda: None
-    resuming: Callable[[], Resuming] = Resuming
+    resuming: Callable[[], Resuming] | None = None
 
 
 NO_CALLBACKS = Callbacks()
@@ -105,10 +106,11 @@ def drain(
         _recheck(cluster, prepared)
         prepared, forget_tasks = _taken_over(prepared, print_line)
         prepared.policy.make(cluster)
+        given = callbacks.resuming or (lambda: resuming_by(control.running, prepared))
 
         def resuming() -> Resuming:
             engine, calls = prepared.action.engine.name, Concurrency.of(control.running.concurrency)
-            now = replace(callbacks.resuming(), engine=engine, concurrency=str(calls))
+            now = replace(given(), engine=engine, concurrency=str(calls))
             terms = prepared.plan.terms
             # If there is a client file, it may have a login, and no login goes to the plan's URL.
             return now.to_keep(terms.options if terms.client_config is None else ())
@@ -139,7 +141,7 @@ def drain(
             runtime=runtime,
         )
         with _plan_written(prepared, forget_tasks, print_line):
-            summary = replace(_drain(prepared, context), resuming=callbacks.resuming())
+            summary = replace(_drain(prepared, context), resuming=given())
             summary = _with_letters(cluster, prepared.plan.terms, summary)
             server.end(summary)
             return summary

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from drainer.engine.preview import PartitionAction, Preview
+from drainer.engine.control import typed
+from drainer.engine.preview import SPARK, PartitionAction, Preview
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import PlanRefused
 from drainer.kafka.backlog import open_transactions
 from drainer.kafka.cluster import Cluster
 from drainer.loading.extensions import Extension
-from drainer.loading.loader import LoadedHandler, load_handler
-from drainer.model.account import Account, Event, EventKind, PartitionPlan
+from drainer.loading.loader import LoadedHandler, foreign_code, load_handler
+from drainer.model.account import Account, Event, EventKind, PartitionPlan, Resuming
 from drainer.model.claims import class_of
 from drainer.model.destinations import with_own_destinations
 from drainer.model.listed import listed, name_lost
-from drainer.model.option import Concurrency
+from drainer.model.option import Concurrency, Option, options_of
 from drainer.model.plan import OffsetPlan, OpenTransaction, describe_open_transactions
 from drainer.model.priority import PriorityClasses
 from drainer.model.ranges import Range
@@ -239,3 +240,53 @@ def _warnings(
             f"the code of {loaded.plan.terms.handler} has changed since the last run: the new code"
             " handles the pending sub-messages"
         )
+
+
+def resuming_by(running: LocalSettings, prepared: Prepared) -> Resuming:
+    """Return the options that a resume has to repeat for these settings of a program's drain."""
+    given: list[tuple[Option, Sequence[str]]] = []
+    for name, option in options_of(LocalSettings).items():
+        value = getattr(running, name)
+        if isinstance(value, Mapping):
+            given.append((option, [f"{key}={text}" for key, text in value.items()]))
+        elif option.resumes and value != option.default:
+            given.append((option, [str(typed(option, value))]))
+    found = resuming_of(given, prepared.plan)
+    if prepared.action.engine.name != SPARK:
+        return found
+    return replace(found, options=("--engine", "spark", *found.options))
+
+
+def resuming_of(given: Iterable[tuple[Option, Sequence[str]]], plan: OffsetPlan) -> Resuming:
+    """Return what a resume has to repeat of options that come with the texts of their values."""
+    shown: list[str] = []
+    hidden: list[str] = []
+    for option, texts in given:
+        for text in _missing_in_plan(option.field, texts, plan):
+            if (safe := option.without_secret(text)) == text:
+                shown += option.typed(text)
+            else:
+                hidden.append(" ".join(option.typed(safe)))
+    return Resuming(tuple(shown), tuple(hidden))
+
+
+def _missing_in_plan(field: str, texts: Sequence[str], plan: OffsetPlan) -> Sequence[str]:
+    # A resume has to name code again, because --yes does not confirm code that only the plan names.
+    code = dict(foreign_code(plan.terms))
+    match field:
+        case "handler" | "value_format" | "key_format":
+            known = [] if field in code else texts
+        case "bootstrap_server":
+            known = [plan.terms.bootstrap_servers]
+        case "client_config":
+            known = [
+                text for text in texts if str(Path(text).absolute()) == plan.terms.client_config
+            ]
+        case "options":
+            options = plan.terms.options.items()
+            # A resume has to name a URL again: a URL that only the plan names gets no login.
+            kept = (f"{option}={value}" for option, value in options if "://" not in value)
+            known = [text for text in kept if text != code.get("options")]
+        case _:
+            known = []
+    return [text for text in texts if text not in known]

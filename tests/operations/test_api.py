@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 
 import drainer
-from drainer.errors import Halted, Interrupted, PlanRefused, UsageError
+from drainer.engine.control import Change, Stop
+from drainer.errors import Halted, Interrupted, PlanRefused, Signalled, UsageError
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import GroupLock
+from drainer.model.account import Resuming
 from drainer.model.option import Concurrency
 from drainer.model.terms import Unkeyed
 from drainer.store.plan_file import PlanFile
@@ -118,6 +120,30 @@ def test_a_resume_of_a_running_drain_says_so_before_it_looks_at_the_group(
     finally:
         running.release()
     assert "drainer stop" in (caught.value.hint or "")
+
+
+def test_the_command_to_resume_repeats_the_settings_of_the_drain(backlog: dict[str, Any]) -> None:
+    control = drainer.Control()
+
+    def change_and_stop(status: drainer.Status) -> None:
+        changed = status.limits.concurrency == 30
+        control.request(Stop() if changed else Change({"concurrency": 30}), by="ana")
+
+    secret = {"log": "here.log", "api_token": "s3cret"}
+    settings = drainer.LocalSettings(concurrency=20, grace_s=5, options=secret)
+    with pytest.raises(Signalled) as caught:
+        drainer.drain(
+            handler=Slow, settings=settings, control=control, on_status=change_and_stop, **backlog
+        )
+
+    options = "--concurrency 30 --tune grace=5s --set log=here.log"
+    command = f"drainer resume {backlog['plan']} {options}"
+    assert caught.value.summary.resume == command
+    note = f"resume: {command} (add --set api_token=… as before)"
+    assert note in caught.value.__notes__
+    assert PlanFile(backlog["plan"]).load().plan.account.resuming == Resuming(
+        tuple(options.split()), ("--set api_token=…",), "process", "30"
+    )
 
 
 def test_an_exception_of_the_callback_stops_the_drain_safely_and_is_raised(

@@ -14,6 +14,7 @@ from drainer.control import client
 from drainer.control.place import link_to, make_folder
 from drainer.engine import checkpointer
 from drainer.engine.control import Pause
+from drainer.engine.preview import SPARK, ShownEngine
 from drainer.errors import (
     CommitDelayed,
     LockHeld,
@@ -31,7 +32,7 @@ from drainer.model.claims import ALL
 from drainer.model.progress import Partial, Progress
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from drainer.operations.plan import undo, undo_moves
-from drainer.operations.resume import ResumeRequest, prepare_resume
+from drainer.operations.resume import ResumeRequest, prepare_resume, resuming_by
 from drainer.operations.start import Request, prepare
 from drainer.store.plan_file import PlanFile
 from operations.conftest import MESSAGES, REFERENCE, Story
@@ -124,6 +125,13 @@ def test_a_resume_without_handler_options_of_the_last_run_names_them(story: Stor
     notes = story.prepared_to_resume().action.all_notes
 
     assert "the last run had --set ms=200, --set url=…, which this run lacks" in notes
+
+
+def test_a_program_s_drain_on_spark_is_resumed_on_spark(story: Story) -> None:
+    prepared = story.prepared()
+    on_spark = replace(prepared.action, engine=ShownEngine(SPARK, "Spark on yarn"))
+    found = resuming_by(LocalSettings(concurrency=40), replace(prepared, action=on_spark))
+    assert found == Resuming(("--engine", "spark", "--concurrency", "40"))
 
 
 def test_a_finished_plan_is_archived_only_for_a_new_drain_that_begins(
