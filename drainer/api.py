@@ -26,7 +26,13 @@ from drainer.handler import Handler
 from drainer.host.calls import has_running_loop
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
-from drainer.loading.loader import NO_EXTRAS, LoadedHandler, load_handler
+from drainer.loading.loader import (
+    NO_EXTRAS,
+    LoadedHandler,
+    is_local,
+    load_handler,
+    resume_call,
+)
 from drainer.model.option import option_name, options_of
 from drainer.model.priority import NO_CLASSES
 from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
@@ -295,7 +301,9 @@ def done(summary: Summary, *, interrupted: bool = False) -> Summary:
         return summary
     cause.summary = summary
     if summary.resume is not None:
-        cause.add_note(f"resume: {summary.resume}{summary.resuming.lacking}")
+        local = next(filter(is_local, summary.handler), None)
+        way = f"{summary.resume}{summary.resuming.lacking}"
+        cause.add_note(f"resume: {resume_call(str(summary.plan), local) if local else way}")
     if interrupted:
         raise KeyboardInterrupt(str(cause)) from cause
     raise cause

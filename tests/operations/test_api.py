@@ -122,6 +122,23 @@ def test_a_resume_of_a_running_drain_says_so_before_it_looks_at_the_group(
     assert "drainer stop" in (caught.value.hint or "")
 
 
+def test_a_handler_that_only_the_program_has_is_resumed_by_the_program(
+    backlog: dict[str, Any],
+) -> None:
+    class Local(Broken): ...
+
+    with pytest.raises(Halted) as caught:
+        drainer.drain(handler=Local, **backlog)
+
+    plan = str(backlog["plan"])
+    assert caught.value.__notes__[0] == (
+        f"resume: drainer.resume({plan!r}, client=…, handler=Local)"
+    )
+    with pytest.raises(UsageError) as refused:
+        drainer.resume(plan, client=backlog["client"])
+    assert "drainer.resume('PLAN', client=…, handler=Local)" in (refused.value.hint or "")
+
+
 def test_the_command_to_resume_repeats_the_settings_of_the_drain(backlog: dict[str, Any]) -> None:
     control = drainer.Control()
 
