@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields
+from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias
@@ -21,11 +22,11 @@ from drainer.engine.control import Control, Stop
 from drainer.engine.preview import Preview
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.signals import interrupt, signals_to
-from drainer.errors import DrainerError, UsageError
+from drainer.errors import DrainerError, UsageError, raised_as
 from drainer.handler import Handler
 from drainer.host.calls import has_running_loop
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.settings import ClientSettings
+from drainer.kafka.settings import BOOTSTRAP, BootstrapMissing, ClientSettings
 from drainer.loading.loader import (
     NO_EXTRAS,
     LoadedHandler,
@@ -61,14 +62,23 @@ _ARGUMENTS = {
     **{each.label: name for name, each in options_of(LocalSettings).items()},
     **{"key": "payloads.keys", "from": "from_", "partition": "partitions"},
     **{"client-config": "client", "accept-gap": "accept_gap=True"},
+    **{"no-commit": "commit=False", "-b": "bootstrap.servers", "-X": "client"},
 }
 # A whole command, which stays as it is, or an option.
-_OPTION = re.compile(r"drainer (?:resume|run) .*|`[^`]*`|--(?:tune )?([a-z][a-z-]*)")
+_OPTION = re.compile(
+    r"drainer (?:resume|run|plan|redrive) .*|`[^`]*`"
+    r"|(?<![\w/.-])(?:--(?:tune )?([a-z][a-z-]*)|(-[bX])(?= ))"
+)
 
 
-def _in_python(hint: str) -> str:
-    """Replace the options that a hint names by the arguments of the functions for programs."""
-    return _OPTION.sub(lambda at: _ARGUMENTS.get(at[1], at[1]) if at[1] else at[0], hint)
+def _in_python(text: str) -> str:
+    """Replace the options that an error names by the arguments of the functions for programs."""
+
+    def argument(at: re.Match[str]) -> str:
+        named = at[1] or at[2]
+        return _ARGUMENTS.get(named, named) if named else at[0]
+
+    return _OPTION.sub(argument, text)
 
 
 @contextmanager
@@ -88,6 +98,7 @@ def noting_hints() -> Iterator[None]:
     try:
         yield
     except DrainerError as error:
+        error.args = (_in_python(str(error)),)
         if error.hint is not None:
             error.hint = _in_python(error.hint)
             error.add_note(f"hint: {error.hint}")
@@ -240,9 +251,14 @@ resume_async = _asynchronous(resume)
 
 def client_settings(client: Client) -> ClientSettings:
     """Return the client settings that a program gives. Raises UsageError."""
-    if isinstance(client, Mapping):
-        return ClientSettings.load(overrides=[f"{name}={text}" for name, text in client.items()])
-    return ClientSettings.load(config_file=Path(client))
+    given = client if isinstance(client, Mapping) else {}
+    near = get_close_matches(BOOTSTRAP, given, 1)
+    meant = f"Did you mean {BOOTSTRAP} by {near[0]}?" if near else f"Give {BOOTSTRAP} in client."
+    with raised_as(BootstrapMissing, hint=meant):
+        return ClientSettings.load(
+            config_file=config_file(client),
+            overrides=[f"{name}={text}" for name, text in given.items()],
+        )
 
 
 def config_file(client: Client) -> Path | None:

@@ -236,6 +236,32 @@ def test_an_expression_that_makes_no_sense_is_refused_before_anything_is_touched
     assert not backlog["plan"].exists()
 
 
+@pytest.mark.parametrize(
+    ("given", "text", "hint"),
+    [
+        ({"from_": "yesterday"}, "from_ 'yesterday' is not", "2026"),
+        ({"commit": False, "from_": "committed"}, "commit=False drains a range", "from_ @TIME"),
+        ({"client": {}}, "no bootstrap servers", "Give bootstrap.servers in client."),
+        (
+            {"client": {"bootstrap_servers": "localhost:1"}},
+            "no bootstrap servers",
+            "Did you mean bootstrap.servers by bootstrap_servers?",
+        ),
+    ],
+    ids=["from", "commit", "client", "misspelt"],
+)
+def test_an_error_names_arguments_and_no_options(
+    backlog: dict[str, Any], given: dict[str, Any], text: str, hint: str
+) -> None:
+    with pytest.raises(UsageError, match=text) as caught:
+        drainer.drain(handler=Slow, **backlog | given)
+    assert hint in (caught.value.hint or "")
+    assert "--" not in f"{caught.value} {caught.value.hint}"
+    where = {name: backlog[name] for name in ("topic", "group", "client")}
+    with pytest.raises(UsageError, match=r"^latency: 10 of what\?"):
+        drainer.estimate(handler="count", latency="10", **where)
+
+
 def test_the_plan_keeps_the_client_s_file_of_a_resume(
     backlog: dict[str, Any], tmp_path: Path
 ) -> None:
