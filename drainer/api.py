@@ -18,6 +18,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias
 
+from drainer.control.place import ensure_present
 from drainer.engine.control import Control, Stop
 from drainer.engine.preview import Preview
 from drainer.engine.runtime import THIS_PROCESS
@@ -205,7 +206,9 @@ def resume(
     Returns and raises the same as ``drain``. Refused is also raised when the plan is damaged, or
     when another drain uses it.
     """
-    file = plan_at(parse_place(str(plan)))
+    place = parse_place(str(plan))
+    ensure_present(place)
+    file = plan_at(place)
     file.ensure_free()
     loaded = file.load()
     request = ResumeRequest(failures, client_config=config_file(client), accept_gap=accept_gap)

@@ -78,19 +78,10 @@ PLAN = ValueType("PLAN", parse_place)
 
 def parse_present(text: str) -> PlanPlace:
     """Return the place of a plan that was written before. Raises PlanRefused if it is not there."""
-    place = parse_place(text)
-    if not isinstance(place, Path):
-        return place
-    try:
-        place.lstat()
-    except FileNotFoundError:
-        # The help does not need these.
-        from drainer.control.place import plan_meant  # noqa: PLC0415
-        from drainer.store.plan_file import no_plan  # noqa: PLC0415
+    from drainer.control.place import ensure_present  # noqa: PLC0415 - the help does not need it
 
-        raise no_plan(place, plan_meant(place)) from None
-    except OSError:
-        pass  # Whoever reads it says why it can't be read.
+    place = parse_place(text)
+    ensure_present(place)
     return place
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from drainer.host.trust import NotTrusted, ensure_own
 from drainer.model.listed import listed
 from drainer.store.place import PLANS, PlanPlace
+from drainer.store.plan_file import no_plan
 
 OURS = "drainer"
 SUFFIX, PLAN = ".sock", ".plan"
@@ -104,6 +105,17 @@ def plan_meant(plan: Path) -> str:
     if not paths:
         return ""
     return f"Name it by its full path: {paths}." if same else f"Did you mean {paths}?"
+
+
+def ensure_present(place: PlanPlace) -> None:
+    """Raise PlanRefused if no file is at the place of a plan; the hint may say which was meant."""
+    if isinstance(place, Path):
+        try:
+            place.lstat()
+        except FileNotFoundError:
+            raise no_plan(place, plan_meant(place)) from None
+        except OSError:
+            pass  # Whoever reads it says why it can't be read.
 
 
 def is_own(path: Path, is_right: Callable[[int], bool] = stat.S_ISDIR) -> bool:

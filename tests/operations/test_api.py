@@ -163,6 +163,13 @@ def test_the_command_to_resume_repeats_the_settings_of_the_drain(backlog: dict[s
     )
 
 
+def test_a_resume_of_a_misspelt_plan_names_the_one_that_was_meant(tmp_path: Path) -> None:
+    (tmp_path / "orders.indexer.plan.json").touch()
+    with pytest.raises(PlanRefused, match="does not exist") as caught:
+        drainer.resume(tmp_path / "orders.indxer.plan.json", client={"bootstrap.servers": "h:1"})
+    assert f"Did you mean {tmp_path / 'orders.indexer.plan.json'}?" in (caught.value.hint or "")
+
+
 def test_an_exception_of_the_callback_stops_the_drain_safely_and_is_raised(
     backlog: dict[str, Any],
 ) -> None:
