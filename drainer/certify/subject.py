@@ -55,8 +55,11 @@ def message(
 def messages(values: Iterable[Value], key: bytes | str | None = None) -> list[Message]:
     """Make a message from each value, as ``message`` does.
 
-    The messages have the offsets 0, 1, 2 and so on in partition 0.
+    The messages have the offsets 0, 1, 2 and so on in partition 0. Raises TypeError for one text,
+    whose characters would be the values.
     """
+    if isinstance(values, str | bytes):
+        raise TypeError("messages() takes a list of values; for one value, use message()")
     return [message(value, key, offset=offset) for offset, value in enumerate(values)]
 
 

@@ -88,6 +88,12 @@ def test_a_message_is_made_of_nothing_or_of_what_is_named() -> None:
     assert testing.message("a", "key").key == b"key"
 
 
+@pytest.mark.parametrize("one", ["one text", b"one text"])
+def test_one_text_is_no_list_of_messages(one: Any) -> None:
+    with pytest.raises(TypeError, match="for one value, use message"):
+        testing.messages(one)
+
+
 def test_options_are_text_as_the_command_line_gives_them() -> None:
     context = testing.context(url="http://localhost", size=5)
 
