@@ -14,6 +14,7 @@ can tell whether the drain still has its place.
 
 from __future__ import annotations
 
+import re
 import secrets
 import socket
 import threading
@@ -63,6 +64,8 @@ POLL_S = 0.02
 POLL_INTERVAL_MS = 24 * 60 * 60 * 1000
 MAX_SESSION_MS = "session.timeout.ms"
 NEVER_S = float("-inf")
+# The client id of a lock: the drain's id, maybe the process that has its plan, and the machine.
+_CLIENT = re.compile(r"^drainer-(.+?)(?:\.[0-9a-f]{16})?@(.+)$")
 
 
 class Membership(Enum):
@@ -212,7 +215,8 @@ class GroupLock:
     def _taken_by(self, others: Sequence[Member]) -> LockHeld:
         return LockHeld(
             f"{_named(others)} holds the lock on group {self.group} and is running",
-            hint="Wait for it to end, or stop it with Ctrl-C and resume its plan.",
+            hint="Wait for it to end, or stop it: on its machine, `drainer ps` names its plan, and"
+            " `drainer stop PLAN` prints how to resume it.",
         )
 
     def _join(self) -> None:
@@ -431,4 +435,6 @@ class _Client:
 
 
 def _named(members: Iterable[Member]) -> str:
-    return "another drain (" + ", ".join(map(str, members)) + ")"
+    """Name the drains of a lock group: ``another drain (20261130-005347-a6d94d on db1)``."""
+    named = (_CLIENT.sub(r"\1 on \2", member.client_id) for member in members)
+    return f"another drain ({', '.join(named)})"
