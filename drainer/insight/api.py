@@ -9,6 +9,7 @@ from drainer.api import (
     AnyHandler,
     Client,
     OnMessage,
+    checking_kinds,
     client_settings,
     config_file,
     handler_of,
@@ -25,6 +26,7 @@ from drainer.operations.start import Request
 
 
 @noting_hints()
+@checking_kinds
 def inspect(
     *,
     topic: str,
@@ -62,6 +64,7 @@ def inspect(
 
 
 @noting_hints()
+@checking_kinds
 def estimate(
     *,
     topic: str,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from drainer.api import (
     AnyHandler,
     Client,
+    checking_kinds,
     client_settings,
     config_file,
     done,
@@ -98,6 +99,7 @@ class Drained:
 
 
 @noting_hints()
+@checking_kinds
 def drain(
     spark: SparkSession,
     *,
