@@ -186,8 +186,6 @@ class OptionsTried:
     def unmatched(self) -> Iterator[str]:
         """Yield a warning for each expression that matches none of the sub-messages."""
         for each in self._unmatched if self.sub_messages else ():
-            if each.option == "--barrier" and each.undecided < self.sub_messages:
-                continue  # Few messages are barriers, and these may have none.
             tried = counted(self.sub_messages, "sub-message")
             wanted = f"{each.option} {shorten(each.text, WIDTH)}"
             why = each.why or self._unseen
@@ -217,7 +215,6 @@ class _Unmatched:
 
     def __init__(self, option: str, text: str) -> None:
         self.option, self.text = option, text
-        self.undecided = 0  # The number of sub-messages on which it could not decide.
         self._predicate = Predicate(text)
         self._last: tuple[Undecided, SubMessage] | None = None
 
@@ -233,7 +230,6 @@ class _Unmatched:
                 if self._predicate.matches(sub):
                     return True
             except Undecided as reason:
-                self.undecided += 1
                 self._last = reason, sub
         return self.option == "--barrier" and any(isinstance(sub, Barrier) for sub in subs)
 

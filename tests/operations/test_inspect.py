@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from drainer.errors import Refused
 from drainer.handler import Handler
 from drainer.insight.cli.inspect import hot_key_sentence, inspection_warnings
 from drainer.insight.inspection import Inspection, InspectRequest, inspect_backlog
 from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.loading.loader import LoadedHandler
 from drainer.message import Message, SubMessage
+from drainer.model.terms import PayloadSettings
 from kafka.topic import Topic
 
 HOUR_MS = 3_600_000
@@ -29,6 +31,11 @@ class Documents(Handler):
     def open(self, context: object) -> None:
         raise AssertionError("it is not opened")
 
+    def handle(self, sub: SubMessage) -> None:
+        raise AssertionError("nothing is handled")
+
+
+class Whole(Handler):
     def handle(self, sub: SubMessage) -> None:
         raise AssertionError("nothing is handled")
 
@@ -220,6 +227,26 @@ def test_an_empty_backlog_is_none(backlog: Backlog) -> None:
         found = backlog.inspected("g", DOCUMENTS, messages=messages)
         assert (found.messages, found.offsets, found.age_s, found.retention_s) == (0, 0, None, None)
         assert found.hot is None
+
+
+def test_a_barrier_that_matches_nothing_is_a_warning_and_a_key_that_none_has_is_refused(
+    backlog: Backlog,
+) -> None:
+    backlog.made().produce([json.dumps({"thread": n % 9, "kind": "mail"}) for n in range(90)])
+
+    def warned(key: str, barrier: str) -> list[str]:
+        payloads = PayloadSettings(keys=(key,), barrier=barrier)
+        handler = LoadedHandler("whole", Whole, payloads=payloads)
+        found = inspection_warnings(backlog.inspected("g", handler, from_="earliest"))
+        return [each for each in found if "none of" in each]
+
+    with pytest.raises(Refused, match="did you mean payload.thread"):
+        warned("payload.threadid", "payload.kind == 'mail'")
+    assert warned("payload.thread", "payload.kind == 'inbx'") == [
+        "--barrier payload.kind == 'inbx' matches none of 90 sub-messages that drainer tried: it is"
+        " rare or misspelt"
+    ]
+    assert warned("payload.thread", "payload.kind == 'mail'") == []
 
 
 def test_from_until_and_partition_choose_as_for_a_drain(backlog: Backlog) -> None:
