@@ -72,8 +72,7 @@ class Steering:
             case _ if self.ending.has_come:
                 raise self._refusal()
             case Pause(for_s=for_s):
-                paused = self._pause(requested, for_s)
-                return (f"{paused.in_words(self._runtime.wall())}: {self._in_flight}",)
+                return self._pause(requested, for_s)
             case Change(values=values):
                 return await self._change(requested, values)
             case _ if control.paused is None:
@@ -86,20 +85,21 @@ class Steering:
         """Return the error for a request to a run that is ending."""
         return over() if self.context.this_pass.is_last else between_passes()
 
-    def _pause(self, requested: Requested, for_s: float | None) -> Paused:
-        until = None
+    def _pause(self, requested: Requested, for_s: float | None) -> tuple[str, ...]:
+        """Pause the drain. The answer says which pause this replaces: that may have been longer."""
+        now, earlier, until = self._runtime.wall(), self._control.paused, None
+        replaced = () if earlier is None else (f"was {earlier.in_words(now)}",)
         self._control.unpause_at_s = inf
         details: tuple[str, ...] = ()
         if for_s is not None:
             self._control.unpause_at_s = self._runtime.monotonic() + for_s
-            ends = self._runtime.wall() + timedelta(seconds=for_s)
-            until = ends.isoformat(timespec="milliseconds")
+            until = (now + timedelta(seconds=for_s)).isoformat(timespec="milliseconds")
             details = (f"for {round_duration(for_s)}",)
-        event = self._event(EventKind.PAUSED, requested, details)
+        event = self._event(EventKind.PAUSED, requested, (*details, *replaced))
         self._control.paused = paused = Paused(event, until)
         self.apply_pause()  # No call may begin once the request is answered.
         self._note(event)
-        return paused
+        return (f"{paused.in_words(now)}: {self._in_flight}", *replaced)
 
     def _unpause(self, event: Event) -> None:
         self._control.paused = None

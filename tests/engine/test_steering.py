@@ -152,6 +152,24 @@ def test_a_pause_may_end_by_itself(person: Person) -> None:
     assert summary.history[0].details == ("for 200ms",)
 
 
+def test_a_pause_that_replaces_another_says_which(person: Person) -> None:
+    handler = person.takes(OnTheLoop)
+
+    def pause_twice() -> None:
+        assert len(person.requests(Pause(600, reason="failover"))) == 1
+        _, replaced = person.requests(Pause(0.2))
+        assert replaced.startswith("was paused by ana@db1 at ")
+        assert " until " in replaced
+        assert replaced.endswith("(failover)")
+
+    summary = person.beside(handler, pause_twice)
+    assert summary.exit_code == 0
+    second = summary.history[1]
+    assert second.reason is None
+    assert second.details[0] == "for 200ms"
+    assert second.details[1].endswith("(failover)")
+
+
 @both_kinds
 def test_the_concurrency_is_what_was_set_last(kind: Kind, person: Person) -> None:
     handler = person.takes(kind)
