@@ -49,10 +49,12 @@ class CapStatus:
         average_per_s = flowed / elapsed_s if elapsed_s > 0 else 0.0
         return cls(cap.messages_per_s, cap.bytes_per_s, cap.message_bytes, average_per_s, binds)
 
-    @property
-    def binding(self) -> bool:
-        """Whether the cap is what limited the run."""
-        return self.average_per_s >= BINDING_FROM * self.messages_per_s
+    def limited(self, ahead_per_s: float = 0.0) -> bool:
+        """Return whether the cap is what limited the run.
+
+        ``ahead_per_s`` is how many of the messages per second were only read ahead.
+        """
+        return self.average_per_s - ahead_per_s >= BINDING_FROM * self.messages_per_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,14 @@ def fields_before(cap: Cap | None, messages: float = 0) -> Iterator[Field]:
         yield Field("", f"reading the backlog takes at least {took}")
 
 
-def fields_after(caps: CapsStatus) -> Iterator[Field]:
-    """Yield how fast a drain went, compared with what the limits allowed."""
-    for what, cap in (("read", caps.read_cap), ("written", caps.write_cap)):
+def fields_after(caps: CapsStatus, ahead_per_s: float) -> Iterator[Field]:
+    """Yield how fast a drain went, compared with what the limits allowed.
+
+    ``ahead_per_s`` is how many messages per second were read, and not finished in the end: if they
+    are many, something other than reading limited the run.
+    """
+    caps_of = ("read", caps.read_cap, ahead_per_s), ("written", caps.write_cap, 0.0)
+    for what, cap, ahead in caps_of:
         if cap is not None and cap.average_per_s:
             went = f"{figures.rate(cap.average_per_s)} messages/s {what}, of {words(cap)}"
-            yield Field("limits", went, "this limited the run" if cap.binding else "")
+            yield Field("limits", went, "this limited the run" if cap.limited(ahead) else "")

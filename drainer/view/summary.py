@@ -214,7 +214,8 @@ def _engine(summary: Summary) -> Iterator[Field]:
     if (auto := summary.last.limits.auto) is not None:
         found = figures.count(auto.limit if auto.settled is None else auto.settled)
         yield Field("concurrency", f"auto, {found} at the end", auto.why)
-    yield from caps.fields_after(summary.last.caps)
+    ahead = summary.messages.pending / (summary.last.timing.elapsed_s or 1.0)
+    yield from caps.fields_after(summary.last.caps, ahead)
 
 
 def _failures(summary: Summary) -> Iterator[Item | None]:

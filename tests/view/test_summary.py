@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from builders import a_plan, a_summary, changed, counts
+from builders import a_cap, a_plan, a_summary, changed, counts
 from drainer.engine.outcome import final_outcome
 from drainer.errors import (
     DrainerError,
@@ -49,6 +49,14 @@ def headline(**changes: object) -> str:
 
 def facts(**changes: object) -> dict[str, str]:
     return fields(summary_page(a_summary(1, **changes)))
+
+
+def test_a_cap_limited_the_run_only_if_it_did_not_read_far_ahead() -> None:
+    limited = {"read_cap": a_cap(), "elapsed_s": 10.0}
+    seen = "990 messages/s read, of 1,000 messages/s, 98 KiB/s"
+
+    assert facts(**limited)["limits"] == f"{seen} (this limited the run)"
+    assert facts(**limited, messages=counts(done=200, pending=9_700))["limits"] == seen
 
 
 def test_a_drain_that_ended_well_is_silent_when_quiet() -> None:
