@@ -159,6 +159,11 @@ class Dispatcher:
         return self.lanes.ready
 
     @property
+    def behind_barriers(self) -> int:
+        """The number of sub-messages that wait for a barrier, with the barriers."""
+        return sum(len(each.waiting) for each in self.barrier_queues.values())
+
+    @property
     def pending_bytes(self) -> int:
         """The estimated memory of messages that were delivered and are not finished."""
         return self.load.pending_bytes

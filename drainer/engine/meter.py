@@ -406,6 +406,7 @@ class LocalSampler(MetricsSampler):
                 concurrency=self.concurrency,
                 lanes=len(lanes),
                 lanes_ready=lanes.ready,
+                behind_barriers=self._dispatcher.behind_barriers,
                 hottest=tuple(
                     (short_key(key, KEY_SHOWN), waiting) for key, waiting in lanes.hottest(HOTTEST)
                 ),

@@ -318,6 +318,7 @@ class LimitStatus:
         auto: the state of the search, if the drain finds the concurrency itself.
         lanes: the number of lanes in which a sub-message waits or runs.
         lanes_ready: the number of lanes that only wait for a worker.
+        behind_barriers: the number of sub-messages that wait for a barrier, or are one.
         hottest: the sub-keys of the longest lanes as texts, which are shortened and masked, each
             with the number of sub-messages that wait in its lane.
         longest: the number of sub-messages in the longest lane, with the one that runs. If there
@@ -334,6 +335,7 @@ class LimitStatus:
     auto: AutoStatus | None = None
     lanes: int = merged(sum, present=True)
     lanes_ready: int = merged(sum, present=True)
+    behind_barriers: int = merged(sum, present=True)
     hottest: tuple[tuple[str, int], ...] = merged(_hottest, (), present=True)
     longest: int = merged(lambda each: max(each, default=0), present=True)
     held_back: tuple[HeldBack, ...] = merged(_least_offsets, (), present=True)

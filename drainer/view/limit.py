@@ -56,6 +56,7 @@ class Bottleneck(Enum):
     RETRIES = "retries: failed sub-messages wait for their next attempt", ""
     ENGINE = "{engine}", ""  # A limit that only this engine has.
     STARTS = "{machine}: lanes wait though workers are free", ""
+    BARRIER = "barriers: {behind} wait for one, which waits for all before it", ""
     TAIL = "the tail: all is read, and the last lanes end", ""
     ORDER = "order: the buffer is full of few sub-keys, each one at a time", ""
     READ_CAP = "the brokers' limits: at most {read_cap} read", ""
@@ -90,6 +91,7 @@ def limit_of(status: Status) -> Bottleneck:
         or failures.waiting >= max(1, limits.concurrency - workers),
         Bottleneck.ENGINE: engine is not None and engine.limit(status) is not None,
         Bottleneck.STARTS: limits.lanes_ready > limits.concurrency,
+        Bottleneck.BARRIER: limits.behind_barriers > 1,
         Bottleneck.TAIL: all_read,
         Bottleneck.ORDER: full,
         Bottleneck.READ_CAP: status.caps.read_binds,
@@ -147,6 +149,7 @@ def _in_words(text: str, status: Status) -> str:
         breaker=breaker if lasts else "",
         machine="this machine" if here else "the executors",
         engine=None if status.engine_status is None else status.engine_status.limit(status),
+        behind=figures.counted(limits.behind_barriers, "sub-message"),
         lane=f"{shorten(key, SHOWN)}, where {figures.count(waiting)}",
         read_cap=status.caps.read_cap and caps.words(status.caps.read_cap),
         write_cap=status.caps.write_cap and caps.words(status.caps.write_cap),

@@ -403,6 +403,18 @@ def test_a_handler_that_waits_is_the_limit_itself(kind: Kind, virtual: VirtualDr
     )
 
 
+def test_lanes_that_wait_behind_a_barrier_are_limited_by_it(virtual: VirtualDrains) -> None:
+    before, after = ([f"k{n}"] for n in range(30)), ([f"k{n}"] for n in range(300))
+    rehearsal = virtual.rehearsal({0: log_of(*before, [None], *after)}, AT_ONCE)
+    slow = virtual.handler(OnTheLoop, lambda sub: 9.0 if sub.key == "k17" else 0.01)
+
+    waiting = [each for each in drained(rehearsal, slow) if each.limits.behind_barriers]
+
+    assert {each.limits.behind_barriers for each in waiting} == {301}
+    assert Bottleneck.BARRIER in map(limit_of, waiting)
+    assert not {Bottleneck.TAIL, Bottleneck.READING} & {*map(limit_of, waiting)}
+
+
 def test_while_the_lock_is_not_confirmed_nothing_else_is_the_limit(virtual: VirtualDrains) -> None:
     """Lanes wait then, and workers are free: the machine has no part in that."""
     lapsed: list[Status] = []

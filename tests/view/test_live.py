@@ -287,6 +287,10 @@ def test_what_limits_the_drain() -> None:
         (changed(idle, failures=FailureStatus(waiting=10**6)), "retries"),
         (idle, "reading"),
         (
+            changed(tail, in_flight=1, behind_barriers=2_800),
+            "barriers: 2,800 sub-messages wait for one, which waits for all before it",
+        ),
+        (
             changed(idle, read_cap=cap),
             "the brokers' limits: at most 1,000 messages/s, 98 KiB/s read",
         ),

@@ -52,7 +52,7 @@ class SparkStatus:
             return f"tasks that report nothing: the wave waits for {_named(self.silent)}"
         if self.stragglers:
             return f"the slowest tasks: the wave waits for {_named(self.stragglers)}"
-        if status.limits.lanes_ready > status.limits.concurrency:
+        if status.limits.lanes_ready > status.limits.concurrency or status.limits.behind_barriers:
             return None
         if status.limits.in_flight or status.limits.lanes:
             return "order: few sub-keys of the wave are left, each one at a time"
