@@ -85,14 +85,19 @@ class Produce(Handler):
         self._topic = topic
 
     def look_at_target(
-        self, partitions_of: Callable[[str], int], earlier: Mapping[str, str]
+        self, drained: str, partitions_of: Callable[[str], int], earlier: Mapping[str, str]
     ) -> tuple[list[str], list[str]]:
         """Count the partitions of the topic, for the plan to keep.
 
         ``earlier`` has the options of the drain that wrote there before, if there was one. Returns
-        the checks that passed, and warnings. Raises UsageError when the topic has fewer partitions
-        than are to be used.
+        the checks that passed, and warnings. Raises UsageError when the topic is the ``drained``
+        one, or has fewer partitions than are to be used.
         """
+        if self._topic == drained:
+            raise UsageError(
+                f"produce would write to {drained}, the drained topic",
+                hint="Name another topic, or the drain would read its own records.",
+            )
         topic, used, found = self._topic, self._partitions, partitions_of(self._topic)
         if found < used:
             raise UsageError(
@@ -123,15 +128,7 @@ class Produce(Handler):
         ]
 
     def open(self, context: Context) -> None:
-        """Open a writer to the topic.
-
-        Raises UsageError when that is the drained topic, and TopicMissing when it does not exist.
-        """
-        if self._topic == context.topic:
-            raise UsageError(
-                f"produce would write to {self._topic}, the drained topic",
-                hint="Name another topic, or the drain would read its own records.",
-            )
+        """Open a writer to the topic. Raises TopicMissing when it does not exist."""
         if context.write_to is not None:
             self._writer = context.writer(self._topic)
             self._partitions = self._partitions or self._writer.partitions

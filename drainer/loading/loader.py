@@ -197,17 +197,17 @@ class LoadedHandler:
         return [*checks, *right], [*warnings, *wrong]
 
     def look_at_target(
-        self, partitions_of: Callable[[str], int], earlier: Mapping[str, str]
+        self, drained: str, partitions_of: Callable[[str], int], earlier: Mapping[str, str]
     ) -> tuple[list[str], list[str]]:
         """Let a built-in handler look at the topic that it writes to, before the first preview.
 
         Afterwards ``kept_options`` has what it found. Returns what passed, and warnings.
-        ``partitions_of`` returns the number of a topic's partitions. ``earlier`` has the options of
-        the drain that wrote there before, if there was one. Raises Refused when the topic
-        can't be written to.
+        ``drained`` is the topic to drain. ``partitions_of`` returns the number of a topic's
+        partitions. ``earlier`` has the options of the drain that wrote there before, if there was
+        one. Raises UsageError or Refused when the handler can't write to the topic.
         """
         look = getattr(self.target, "look_at_target", None)
-        return ([], []) if look is None else look(partitions_of, earlier)
+        return ([], []) if look is None else look(drained, partitions_of, earlier)
 
     @property
     def has_open(self) -> bool:

@@ -98,7 +98,6 @@ def test_the_split_of_another_handler_can_be_had(
     ("options", "text"),
     [
         ({"topic": ""}, "needs a topic"),
-        ({"topic": "orders"}, "the drained topic"),
         ({"tpic": "x"}, "no option tpic"),
         ({"split": "count"}, "has no split"),
         ({"timestamp": "then"}, "timestamp"),
@@ -120,9 +119,15 @@ def looked(has: int, **options: str) -> tuple[dict[str, str], list[str]]:
     """What the plan keeps when the target has so many partitions, and what the preview says."""
     known = {"topic": "wide", **options}
     loaded = load_handler("produce").configured(known)
-    checks, warnings = loaded.look_at_target({"wide": has}.__getitem__, EARLIER)
+    checks, warnings = loaded.look_at_target("orders", {"wide": has}.__getitem__, EARLIER)
     kept = loaded.kept_options(known)
     return {name: kept[name] for name in ("partitioner", "partitions")}, [*checks, *warnings]
+
+
+def test_the_drained_topic_is_refused_before_the_preview() -> None:
+    loaded = load_handler("produce").configured({"topic": "orders"})
+    with pytest.raises(UsageError, match="would write to orders, the drained topic"):
+        loaded.look_at_target("orders", {"orders": 3}.__getitem__, {})
 
 
 def test_the_plan_keeps_the_partitions_that_a_drain_began_with() -> None:
