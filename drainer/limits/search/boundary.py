@@ -34,6 +34,7 @@ LEVELS = 16_384
 PRODUCERS_LEAST = 20
 
 _AGAIN = "Measure them again with `drainer limits --out FILE`."
+_ON = "Repeat the same `drainer limits` command: it goes on after the trials so far."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +165,7 @@ class MeasuredLimits:
 def cap_curve(measured: MeasuredLimits) -> CapCurve:
     """Return the limits of a drain by a measurement. Raises LimitsRefused without a boundary."""
     if not measured.boundaries:
-        raise LimitsRefused("these limits have no boundary yet", hint=_AGAIN)
+        raise LimitsRefused("these limits have no boundary yet", hint=_ON)
     rising = sorted(measured.boundaries, key=lambda each: each.message_bytes)
     points = [CapPoint(e.message_bytes, e.messages_per_s, e.read_per_s) for e in rising]
     share = measured.settings.safe_share

@@ -141,19 +141,20 @@ def test_larger_messages_never_get_a_higher_rate(one: float, other: float) -> No
 
 
 @pytest.mark.parametrize(
-    ("limits", "reason"),
+    ("limits", "reason", "way_out"),
     [
-        (replace(MEASURED, boundaries=()), "no boundary yet"),
-        (measured({1_000: 0.0, 100: 500.0}), "no traffic was safe"),
+        (replace(MEASURED, boundaries=()), "no boundary yet", "goes on after the trials so far"),
+        (measured({1_000: 0.0, 100: 500.0}), "no traffic was safe", ""),
     ],
 )
 def test_a_cap_that_does_not_follow_is_refused_with_a_way_out(
-    limits: MeasuredLimits, reason: str
+    limits: MeasuredLimits, reason: str, way_out: str
 ) -> None:
     with pytest.raises(LimitsRefused, match=reason) as error:
         cap_curve(limits).cap(500)
 
     assert error.value.hint
+    assert way_out in error.value.hint
 
 
 @pytest.mark.parametrize(
