@@ -240,10 +240,15 @@ def _duration_text(seconds: float) -> str:
     return next(whole, f"{seconds * 1000:g}ms" if seconds else "0s")
 
 
+def _rate_text(per_s: float) -> str:
+    """Return a rate in the unit in which it is shortest: ``50/m``, not ``0.833333333333333/s``."""
+    return min((f"{per_s * _DURATIONS[unit]:.15g}/{unit}" for unit in "smh"), key=len)
+
+
 SIZE = ValueType("SIZE", parse_size, _size_text)
 DURATION = ValueType("DURATION", parse_duration, _duration_text)
 ADDRESS = ValueType("[HOST:]PORT", parse_address)
-RATE = ValueType("N/s|none", parse_rate, lambda per_s: f"{per_s:.15g}/s")
+RATE = ValueType("N/s|none", parse_rate, _rate_text)
 CONCURRENCY = ValueType("N|auto", parse_concurrency)
 REASON = ValueType("TEXT", clean_reason)
 TEXT = ValueType("TEXT", parse_text)

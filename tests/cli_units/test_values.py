@@ -15,6 +15,7 @@ from drainer.errors import LimitsRefused, UsageError
 from drainer.insight.distribution import Distribution
 from drainer.model.deadline import parse_deadline
 from drainer.model.option import (
+    RATE,
     Concurrency,
     parse_byte_rate,
     parse_concurrency,
@@ -155,6 +156,11 @@ def test_a_folder_is_no_limits_file(text: str) -> None:
     with pytest.raises(LimitsRefused, match=r"can't be read: Is a directory") as caught:
         load_limits(text)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("text", ["50/m", "300/s", "0.5/h", "7/h", "2.5/s", "1/m", "5000/s"])
+def test_a_rate_is_shown_in_the_unit_in_which_a_person_would_type_it(text: str) -> None:
+    assert RATE.show(parse_rate(text)) == text
 
 
 def test_pairs_are_names_and_values_and_what_is_none_is_not_shown() -> None:
