@@ -137,7 +137,10 @@ class Http(Handler):
             connection.close()
         if status in (401, 403):
             return [], [f"{service} rejects the login (OPTIONS {status}): see http.token"]
-        return [f"{service} answers (OPTIONS {status} in {monotonic() - started_s:.3f} s)"], []
+        answers = f"{service} answers (OPTIONS {status} in {monotonic() - started_s:.3f} s)"
+        if status == 404:  # Some services have the path, and no answer to OPTIONS.
+            return [], [f"{answers}: check the path in url="]
+        return [answers], []
 
     async def handle_batch(self, subs: Sequence[SubMessage]) -> Results | None:
         if not self._batches:

@@ -174,6 +174,11 @@ def test_a_preview_has_whether_the_service_answers() -> None:
         )
         assert warnings == []
         assert checks[0].startswith(f"the service {called.url} answers (OPTIONS 405 in 0.")
+    with answering(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n") as url:
+        checks, warnings = http(url).check_before_preview({})
+    assert checks == []
+    assert "answers (OPTIONS 404 in 0." in warnings[0]
+    assert warnings[0].endswith("check the path in url=")
     checks, warnings = http(f"http://127.0.0.1:{free_port()}").check_before_preview({})
     assert checks == []
     assert "does not answer (ConnectionRefusedError" in warnings[0]
