@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from drainer.cli.command import changing, command
 from drainer.cli.declared import meant
 from drainer.cli.options import Reason, plan_argument
+from drainer.cli.resume import resume
 from drainer.cli.run import run
 from drainer.control import client
 from drainer.control.client import FoundDrain
@@ -53,6 +54,7 @@ SETTABLE: Mapping[str, Option] = {
     if each.live
 }
 _KNOWN = {each.label for each in run.options.values()}  # type: ignore[attr-defined]
+_OF_RESUME = {each.label: each for each in resume.options.values()}  # type: ignore[attr-defined]
 _NAMES = listed(sorted(SETTABLE), most=len(SETTABLE))
 
 RunningPlan = Annotated[
@@ -96,6 +98,9 @@ def _not_settable(name: str) -> UsageError:
         reason = f"there is no option {name}"
         if near := meant(option_name, SETTABLE.values()):
             hint = f"Did you mean {near.label}?"
+    elif (of_resume := _OF_RESUME.get(option_name)) is not None:
+        typed = " ".join(of_resume.typed("…"))
+        hint = f"Use `drainer stop PLAN`, then `drainer resume PLAN {typed}`."
     return UsageError(reason, hint=hint)
 
 

@@ -138,6 +138,16 @@ def test_the_hint_has_what_was_probably_meant(
         ("concurency=20", "there is no option concurency", "Did you mean concurrency?"),
         ("max_failure=2%", "there is no option max_failure", "Did you mean max-failures?"),
         ("group=other", "group can't change while a drain runs", "Set one of "),
+        (
+            "broker-limits=none",
+            "broker-limits can't change while a drain runs",
+            "Use `drainer stop PLAN`, then `drainer resume PLAN --broker-limits …`.",
+        ),
+        (
+            "buffer=1G",
+            "buffer can't change while a drain runs",
+            "Use `drainer stop PLAN`, then `drainer resume PLAN --tune buffer=…`.",
+        ),
         ("xyz=1", "there is no option xyz", "Set one of "),
         ("50", "an option to set must be NAME=VALUE", "Write it as concurrency=50."),
         ("max_failures", "an option to set must be NAME=VALUE", "Write it as max-failures=…."),
