@@ -21,11 +21,13 @@ from drainer.control.client import FoundDrain
 from drainer.control.place import short
 from drainer.control.wire import DrainReport
 from drainer.engine.control import Change, ControlRequest, Pause, Stop, Unpause
-from drainer.errors import UsageError, raised_as
+from drainer.errors import DrainerError, UsageError, raised_as
 from drainer.host.process import is_suspended
+from drainer.host.trust import read_own
 from drainer.model.codec import builtins, decode, encode
 from drainer.model.listed import listed
 from drainer.model.option import DURATION, Option, ValueType, options_of, parse_pairs
+from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.store.place import PlanPlace, parse_place
@@ -274,9 +276,13 @@ def _only_one() -> PlanPlace:
 
 
 def _watch_all(terminal: Terminal) -> None:
-    printed_s = -inf
+    printed_s, before = -inf, dict[Path, FoundDrain]()
     with RunningLine(terminal) as line:
-        while found := client.running():
+        while (found := client.running()) or before:
+            now = {each.path: each for each in found}
+            for path in before.keys() - now.keys():
+                terminal.print_line(_end_line(before[path]))
+            before = now
             lines = [found_line(each) for each in found]
             line.draw("\n".join([*lines, "Ctrl-C leaves; the drains go on"]))
             if not terminal.is_live and monotonic() - printed_s >= PRINT_EVERY_S:
@@ -286,6 +292,14 @@ def _watch_all(terminal: Terminal) -> None:
             sleep(EVERY_S)
     terminal.data({})
     terminal.print_line("no drain is running on this machine")
+
+
+def _end_line(found: FoundDrain) -> str:
+    """Return ``orders for indexer  killed``, or how else a drain ended that ran until now."""
+    how = "ended"
+    with suppress(OSError, ValueError, DrainerError):  # The plan may be elsewhere, or gone.
+        how = OffsetPlan.decode(read_own(Path(found.about.plan))).account.how_ended
+    return f"{found.about.topic} for {found.about.group}  {how}"
 
 
 def state_of(found: FoundDrain) -> str:

@@ -428,5 +428,9 @@ def test_all_drains_are_watched_a_line_each(command: Command, on_terminal: OnTer
     command.gate.touch()
     for running in drains:
         running.ends(0)
-    assert "no drain is running" in screen.ends(0)
-    plain.ends(0)
+    shown, printed = screen.ends(0), plain.ends(0).err
+    assert "no drain is running" in shown
+    for topic in topics:
+        end = f"{topic.name} for {command.group(topic)}  done"
+        assert end in shown
+        assert end in printed
