@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeAlias
 
 from drainer.control.place import ensure_present
 from drainer.engine.control import Control, Stop
@@ -53,18 +53,9 @@ OnPreview: TypeAlias = Callable[[Preview], None]
 OnStatus: TypeAlias = Callable[[Status], None]
 OnMessage: TypeAlias = Callable[[str], None]
 P = ParamSpec("P")
-R = TypeVar("R")
 
 DEFAULTS = LocalSettings()
 
-# The kinds of arguments that are easily mistaken, each with an example.
-_KINDS: Mapping[str, tuple[type, str]] = {
-    "settings": (LocalSettings, "drainer.LocalSettings(concurrency=500)"),
-    "failures": (FailureSettings, 'drainer.FailureSettings(on_failure="skip")'),
-    "payloads": (PayloadSettings, 'drainer.PayloadSettings(keys="payload.id")'),
-    "partitions": (Iterable, "a list, such as [0, 3]"),
-    "latency": (str, 'a text, such as "10ms"'),
-}
 # The arguments of the functions for programs, by the labels of the options of the command.
 _ARGUMENTS = {
     **{option_name(each.name): f"payloads.{each.name}" for each in fields(PayloadSettings)},
@@ -115,25 +106,7 @@ def noting_hints() -> Iterator[None]:
         raise
 
 
-def checking_kinds(function: Callable[P, R]) -> Callable[P, R]:
-    """Refuse arguments of the wrong kind before a function for programs uses them."""
-
-    @wraps(function)
-    def check_and_call(*args: P.args, **given: P.kwargs) -> R:
-        for name, (kind, example) in _KINDS.items():
-            value = given.get(name)
-            if value is not None and not isinstance(value, kind):
-                raise UsageError(
-                    f"{name} can't be of the type {type(value).__name__}",
-                    hint=f"Give it as {example}.",
-                )
-        return function(*args, **given)
-
-    return check_and_call
-
-
 @noting_hints()
-@checking_kinds
 @_interruptible()
 def drain(
     *,
@@ -204,7 +177,6 @@ def drain(
 
 
 @noting_hints()
-@checking_kinds
 @_interruptible()
 def resume(
     plan: str | Path,

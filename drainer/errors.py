@@ -51,10 +51,6 @@ class UsageError(DrainerError):
     exit_code = EXIT_USAGE
 
 
-class BadSetting(UsageError, ValueError):
-    """Raised when a setting makes no sense. To whoever decodes JSON, it is a ValueError."""
-
-
 class BadExpression(UsageError):
     """Raised when a rule's expression can't be understood; the text names the place."""
 

@@ -9,7 +9,6 @@ from drainer.api import (
     AnyHandler,
     Client,
     OnMessage,
-    checking_kinds,
     client_settings,
     config_file,
     handler_of,
@@ -26,7 +25,6 @@ from drainer.operations.start import Request
 
 
 @noting_hints()
-@checking_kinds
 def inspect(
     *,
     topic: str,
@@ -64,7 +62,6 @@ def inspect(
 
 
 @noting_hints()
-@checking_kinds
 def estimate(
     *,
     topic: str,

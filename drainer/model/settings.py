@@ -10,7 +10,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from drainer.errors import BadSetting, UsageError
+from drainer.errors import UsageError
 from drainer.model.codec import JsonRecord, Whole
 from drainer.model.deadline import DEADLINE
 from drainer.model.listed import round_duration
@@ -217,13 +217,9 @@ class FailureSettings(JsonRecord):
         delays = (self.retry_delay_s, self.retry_max_delay_s)
         waits = (self.timeout_s, self.max_outage_s, self.max_doubt_s)
         if min(self.retries, *delays, *waits) < 0:
-            raise BadSetting(
-                "a number of retries or a duration is below zero", hint="Give 0 or more."
-            )
+            raise ValueError("a number of retries or a duration is below zero")
         if self.rate is not None and self.rate <= 0:
-            raise BadSetting(
-                "with this rate nothing would ever start", hint='Give one such as "300/m".'
-            )
+            raise ValueError("with this rate nothing would ever start")
 
     def changed(self, given: Mapping[str, Any]) -> FailureSettings:
         """Return these settings with those that were given, by field.
@@ -357,12 +353,10 @@ class LocalSettings(JsonRecord):
     def __post_init__(self) -> None:
         parse_texts(self)
         if Concurrency.of(self.concurrency).most < 1:
-            raise BadSetting(
-                "with this concurrency nothing would ever start", hint="Give 1 or more."
-            )
+            raise ValueError("with this concurrency nothing would ever start")
         if self.buffer_bytes < 0 or self.grace_s < 0:
-            raise BadSetting("a buffer or a grace is below zero", hint="Give 0 or more.")
+            raise ValueError("a buffer or a grace is below zero")
         if self.deadline is not None and self.deadline.tzinfo is None:
-            raise BadSetting("a deadline has no zone", hint="Give a datetime with a tzinfo.")
+            raise ValueError("a deadline has no zone")
         if self.plan_interval_s <= 0:
             raise ValueError("a plan can't be written every 0 s")

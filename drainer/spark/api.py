@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from drainer.api import (
     AnyHandler,
     Client,
-    checking_kinds,
     client_settings,
     config_file,
     done,
@@ -99,7 +98,6 @@ class Drained:
 
 
 @noting_hints()
-@checking_kinds
 def drain(
     spark: SparkSession,
     *,

@@ -243,23 +243,6 @@ def test_an_expression_that_makes_no_sense_is_refused_before_anything_is_touched
     assert not backlog["plan"].exists()
 
 
-def test_an_argument_of_the_wrong_kind_is_refused_with_an_example(backlog: dict[str, Any]) -> None:
-    def hint(function: Any, match: str, **given: Any) -> str:
-        with pytest.raises(UsageError, match=match) as caught:
-            function(handler="count", **given)
-        return caught.value.hint or ""
-
-    where = {name: backlog[name] for name in ("topic", "group", "client")}
-    settings = hint(drainer.drain, "settings can't be", settings={"concurrency": 5}, **where)
-    assert settings == "Give it as drainer.LocalSettings(concurrency=500)."
-    assert "10ms" in hint(drainer.estimate, "latency can't be .* int", latency=10, **where)
-    assert "[0, 3]" in hint(drainer.inspect, "partitions can't be", partitions=0, **where)
-    for setting in ({"concurrency": -5}, {"grace_s": -1}, {"deadline": datetime(2099, 1, 1)}):
-        with pytest.raises(UsageError) as caught:
-            drainer.LocalSettings(**setting)
-        assert caught.value.hint
-
-
 @pytest.mark.parametrize(
     ("given", "text", "hint"),
     [
