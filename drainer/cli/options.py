@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -59,7 +60,7 @@ def load_limits(text: str) -> CapCurve:
     try:
         return CapCurve.bound(parse_byte_rate(text))
     except UsageError:
-        if text[:1].isdecimal() and not os.path.lexists(text):
+        if re.match(r"\d+(\.\d+)? *[a-zA-Z]*(/|$)", text) and not os.path.lexists(text):
             raise
     curve: CapCurve = Extension.LIMITS.load().load_limits(Path(text))
     return curve

@@ -92,11 +92,12 @@ def plan_meant(plan: Path) -> str:
     write it.
     """
     known: dict[str, set[str]] = {}
-    here = plan.parent.resolve()
-    for path in {each.resolve() for each in (*plan.parent.glob(PLANS), *remembered())}:
-        with suppress(OSError, NotTrusted):
+    for found in (*plan.parent.glob(PLANS), *remembered()):
+        # A link may lead in a circle, and the working folder may be gone.
+        with suppress(OSError, RuntimeError, NotTrusted):
+            path = found.resolve()
             ensure_own(path)
-            shown = plan.with_name(path.name) if path.parent == here else path
+            shown = plan.with_name(path.name) if path.parent == plan.parent.resolve() else path
             known.setdefault(path.name, set()).add(shlex.quote(str(shown)))
     same = plan.name in known
     near = [plan.name] if same else [name for name in known if f".{plan.name}." in f".{name}"]

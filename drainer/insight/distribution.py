@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
@@ -181,7 +182,8 @@ def latency_from(path: Path) -> Distribution:
     Raises UsageError if the file can't be read or has no latency.
     """
     about = f"--latency: can't read {path}: "
-    hint = _HINT if path.exists() else plan_meant(path) or _HINT
+    # Path.exists() raises an error for a file in a folder that this user may not enter.
+    hint = _HINT if os.path.lexists(path) else plan_meant(path) or _HINT
     with raised_as(UsageError, OSError, UnicodeDecodeError, about=about, hint=hint):
         text = path.read_text(encoding="utf-8")
     for data in _objects(text):

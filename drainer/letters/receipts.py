@@ -254,7 +254,7 @@ def keeping(redrive: LocalContext, *, resumes: bool) -> Iterator[LocalContext]:
         if plan != before:
             redrive.file.write(plan)
         yield replace(redrive, plan=plan)
-    except DrainerError:
+    except (DrainerError, KeyboardInterrupt):
         if redrive.file.load().plan == plan:  # Nothing was handled.
             redrive.file.write(before)
         raise

@@ -211,9 +211,10 @@ def guarded(reference: str, load: Callable[[], Any]) -> Any:
         file = frame.f_code.co_filename
         where = "" if "importlib" in file else f" ({file}:{line})"
         way_out = "Fix the handler"
-        if isinstance(error, ModuleNotFoundError) and error.name and "." not in error.name:
+        missing = isinstance(error, ModuleNotFoundError) and str(error.name or "")
+        if missing and "." not in missing:
             way_out = (
-                f"{error.name} is missing where drainer runs: install its package with"
+                f"{missing} is missing where drainer runs: install its package with"
                 f" `{sys.executable} -m pip install …`, or put it beside the handler if it is yours"
             )
         raise Refused(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from drainer.control.wire import About
 from drainer.engine.control import Control
-from drainer.engine.outcome import ended_by
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import (
     EXIT_DEAD_LETTERS,
@@ -27,7 +26,7 @@ from drainer.kafka.committer import GroupCommitter
 from drainer.kafka.dead_letters import originals_kept
 from drainer.kafka.lock import GroupLock
 from drainer.loading.extensions import Extension
-from drainer.model.account import Event, EventKind, Resuming
+from drainer.model.account import Resuming
 from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings, LocalSettings
@@ -186,16 +185,17 @@ def _plan_written(
     If the block raises an error or is interrupted, nothing was handled, because a drain raises
     neither after the handler's open(). Then the plan of a new drain is removed again, and an
     earlier plan that was set aside for it is moved back to its place. A resumed plan becomes what
-    it was, with a note of how this run ended.
+    it was.
     """
     file, plan = prepared.file, prepared.plan
     if prepared.action.resumes:
+        assert prepared.seen is not None, "a resume has a plan"
         file.write(plan)
-        forget_tasks()
         try:
+            forget_tasks()
             yield
-        except (DrainerError, KeyboardInterrupt) as error:
-            file.rewrite(plan, _not_begun(prepared, error))
+        except (DrainerError, KeyboardInterrupt):
+            file.restore(prepared.seen, plan)
             raise
         return
     archived = file.archive(prepared.seen.plan) if prepared.seen else None
@@ -211,18 +211,6 @@ def _plan_written(
         if archived is not None:
             print_line(f"restored the earlier plan at {file.path}")
         raise
-
-
-def _not_begun(prepared: Prepared, error: BaseException) -> OffsetPlan:
-    """Return the plan before a resume that handled nothing, with a note of how the resume ended."""
-    assert prepared.seen is not None, "a resume has a plan"
-    before, now = prepared.seen.plan, prepared.plan.account
-    how = ended_by(error) if isinstance(error, DrainerError) else "interrupted"
-    resumed_, account = now.history[-1], before.account
-    ended = Event(THIS_PROCESS.now(), EventKind.ENDED, resumed_.by, None, (how,))
-    account = replace(account.with_event(resumed_).with_event(ended), state=None)
-    account = replace(account, updated=ended.at, generation=now.generation)
-    return OffsetPlan(before.terms, account)
 
 
 def _committer(

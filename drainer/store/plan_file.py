@@ -236,11 +236,20 @@ class SavedPlan(ABC):
             return
         self._rollback(aside)
 
-    def rewrite(self, written: OffsetPlan, plan: OffsetPlan) -> None:
-        """Write another plan if nothing was handled since this one was ``written``."""
+    def restore(self, before: LoadedPlan, written: OffsetPlan) -> None:
+        """Write the plan ``before`` again, if nothing was handled since one was ``written``.
+
+        The journal of a run that was killed is in the plan by now, so an empty one stands for it.
+        If it was damaged, no journal does, and a resume warns as before.
+        """
+        generation = written.account.generation
+        account = replace(before.plan.account, state=None, generation=generation)
         with suppress(DrainerError):  # The caller has an error to report already.
-            if self.load().plan == written:
-                self.write(plan)
+            if self.load().plan != written:
+                return
+            self.write(OffsetPlan(before.plan.terms, account))
+            if account.running and not before.torn:
+                self.start_journal(written.terms.drain_id, generation)
 
     def _loaded(self, data: bytes, *, without_reports: bool) -> LoadedPlan:
         """Decode a plan, and add the records of the journals and reports that it has now."""

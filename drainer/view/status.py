@@ -59,13 +59,14 @@ class LivePage:
         self._lock = Lock()
         self._last: tuple[Status, datetime] | None = None
         self._ended: Page | None = None
+        self._plan = ""  # The full path, because the page is read in other folders.
 
     def add(self, status: Status) -> None:
         with self._lock:
             self._history.add(status)
-            # The full path of the plan, because the page is read in other folders.
-            plan = str(absolute(parse_place(status.plan)))
-            self._last = replace(status, plan=plan), datetime.now().astimezone()
+            # It is looked up once, because the working folder may be removed meanwhile.
+            self._plan = self._plan or str(absolute(parse_place(status.plan)))
+            self._last = replace(status, plan=self._plan), datetime.now().astimezone()
 
     def end(self, page: Page) -> None:
         """Show this page from now on, because the drain has ended."""

@@ -242,8 +242,9 @@ def _failures(summary: Summary) -> Iterator[Item | None]:
         if summary.left_alone is None:
             handler = shlex.join(summary.handler) or "--handler …"
             needed = summary.resuming.handler_options.items()
-            lacks = [text for name, text in needed if f"{name}=" not in handler]
-            note = f"add {' '.join(lacks)}" if lacks else ""
+            known = {word.partition("=")[0] for word in summary.handler}
+            lacks = (text.split(" ", 1) for name, text in needed if name not in known)
+            note = f"add {words}" if (words := " ".join(map(shlex.join, lacks))) else ""
             yield Field("redrive", f"drainer redrive {option} {handler}", note)
 
 

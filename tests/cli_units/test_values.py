@@ -161,6 +161,12 @@ def test_an_option_that_can_not_be_set_differs_from_one_that_there_is_not(
     assert (caught.value.hint or "").startswith(hint)
 
 
+@pytest.mark.parametrize("text", ["9.json", "2026-11-30.json", "50MB.json", "./50"])
+def test_a_limits_file_that_is_missing_is_not_taken_for_a_rate(text: str) -> None:
+    with pytest.raises(LimitsRefused, match="does not exist"):
+        load_limits(text)
+
+
 @pytest.mark.parametrize("text", ["", ".", "/"])
 def test_a_folder_is_no_limits_file(text: str) -> None:
     with pytest.raises(LimitsRefused, match=r"can't be read: Is a directory") as caught:

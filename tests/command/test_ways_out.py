@@ -34,6 +34,7 @@ SHOWN = {
     ("store/journal.py", "since"): "of a journal without its plan: store/test_plan_file.py",
     ("store/plan_file.py", "no_plan"): "command/test_kill.py",
     ("cli/steering.py", "_only_one"): "of no plan: no drain is running",
+    ("cli/steering.py", "_not_settable"): "of an option of a resume: cli_units/test_values.py",
     ("control/server.py", "request"): "of a request by hand: control/test_socket.py",
     ("engine/control.py", "ended"): "of a drain that has just ended: engine/test_steering.py",
     ("operations/start.py", "_known_elsewhere"): "command/test_plan_place.py",

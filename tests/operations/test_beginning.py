@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from signal import SIGINT, SIGTERM
 
@@ -23,11 +22,12 @@ from drainer.errors import (
     Refused,
     TopicMissing,
 )
+from drainer.handler import Handler
 from drainer.handlers import Count
 from drainer.kafka.committer import GroupCommitter
 from drainer.kafka.lock import GroupLock
 from drainer.loading.loader import LoadedHandler
-from drainer.model.account import Resuming
+from drainer.model.account import Event, EventKind, Resuming
 from drainer.model.claims import ALL
 from drainer.model.progress import Partial, Progress
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
@@ -43,39 +43,52 @@ def no_lock(self: GroupLock) -> None:
     raise LockHeld("another drain holds the lock")
 
 
-def test_a_handler_that_does_not_open_leaves_no_plan_or_that_of_a_resume(story: Story) -> None:
+def test_a_handler_that_does_not_open_leaves_no_plan(story: Story) -> None:
     with pytest.raises(Refused, match="no index"):
         story.drain(story.prepared(WillNotOpen()))
     assert (story.left, story.committed) == ([], None)
 
-    before = changed(story.write_plan(20), resuming=Resuming(needs=("--set url=…",)))
-    story.file.write(before)
+
+@pytest.mark.parametrize("handler", [WillNotOpen(), Signals(SIGINT)], ids=["refused", "SIGINT"])
+@pytest.mark.parametrize(
+    ("last", "has_journal"),
+    [
+        pytest.param(None, True, id="killed"),
+        pytest.param(None, False, id="killed, and its journal is lost"),
+        pytest.param(EventKind.ENDED, False, id="halted"),
+        pytest.param(EventKind.UNDONE, False, id="undone"),
+    ],
+)
+def test_a_resume_that_handles_nothing_leaves_the_plan_as_it_was(
+    story: Story, last: EventKind | None, has_journal: bool, handler: Handler
+) -> None:
+    plan = changed(story.write_plan(20), resuming=Resuming(needs=("--set url=…",)))
+    if last is not None:
+        event = Event("2026-11-21T17:00:00+00:00", last, "ana@db1", None, ("halted: no index",))
+        plan = changed(plan, history=(*plan.account.history, event))
+    story.file.write(plan)
+    if has_journal:
+        story.file.start_journal(plan.terms.drain_id, plan.account.generation)
+        story.file.release()
+    before = story.file.load()
+    assert before.torn == (last is None and not has_journal)
+
     for _ in range(2):
-        with pytest.raises(Refused, match="no index"):
-            story.drain(story.prepared_to_resume(WillNotOpen()))
-    loaded = story.file.load()
-    account = loaded.plan.account
-    assert (account.watermark(0), account.resuming) == (20, before.account.resuming)
-    assert (account.how_ended, loaded.warnings) == ("failed", [])
-    assert "no index" in account.last_run(datetime.now(UTC))
-    assert loaded.plan.terms == before.terms
+        with pytest.raises((Refused, KeyboardInterrupt)):
+            story.drain(story.prepared_to_resume(handler))
+
+    after = story.file.load()
+    assert changed(after.plan, generation=plan.account.generation) == before.plan
+    assert after.warnings == before.warnings
     assert story.drain(story.prepared_to_resume()).messages.done == MESSAGES
 
 
 @pytest.mark.parametrize("number", [SIGINT, SIGTERM], ids=["SIGINT", "SIGTERM"])
-def test_a_signal_while_the_handler_is_opened_leaves_no_plan_or_that_of_a_resume(
-    story: Story, number: int
-) -> None:
+def test_a_signal_while_the_handler_is_opened_leaves_no_plan(story: Story, number: int) -> None:
     with pytest.raises(KeyboardInterrupt, match="interrupted by SIG"):
         story.drain(story.prepared(Signals(number)))
     assert (story.left, story.committed) == ([], None)
-
-    story.write_plan(20)
-    with pytest.raises(KeyboardInterrupt, match="interrupted by SIG"):
-        story.drain(story.prepared_to_resume(Signals(number)))
-    loaded = story.file.load()
-    assert (loaded.plan.account.how_ended, loaded.warnings) == ("interrupted", [])
-    assert story.drain(story.prepared_to_resume()).messages.done == MESSAGES
+    assert story.drain(story.prepared()).messages.done == MESSAGES
 
 
 def test_a_drain_that_waits_for_its_lock_is_found_by_other_processes(
