@@ -92,7 +92,10 @@ def plan_meant(plan: Path) -> str:
     write it.
     """
     known: dict[str, set[str]] = {}
-    for found in (*plan.parent.glob(PLANS), *remembered()):
+    candidates = [*remembered()]
+    with suppress(OSError):  # This user may not enter the folder.
+        candidates += plan.parent.glob(PLANS)
+    for found in candidates:
         # A link may lead in a circle, and the working folder may be gone.
         with suppress(OSError, RuntimeError, NotTrusted):
             path = found.resolve()
