@@ -411,8 +411,10 @@ def _share(found: FoundDrain) -> float | None:
         messages, subs = account.counts()
         total = sum(part.end - part.start for part in account.partitions.values())
         offsets = 1 - sum(map(account.to_go, account.partitions)) / total
-        # Tasks finish most sub-messages of a message before its last one.
-        expected = subs.read * total / messages.read if messages.read else 0
+        # Tasks finish most sub-messages of a message before its last one. A plan that a run still
+        # wrote to has not counted all that the run had read.
+        is_sample = messages.read and not account.running
+        expected = subs.read * total / messages.read if is_sample else 0
         return max(offsets, min(subs.finished / expected, 0.9999) if expected else 0.0)
     return None if found.status is None else share_finished(found.status.progress.partitions)
 

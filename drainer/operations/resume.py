@@ -132,11 +132,11 @@ def prepare_resume(
         warnings=(
             *filter(None, [readers]),
             *_warnings(cluster, loaded, plan, policy, gaps, open_),
-            *replaced,
+            *(*_lacking(loaded.plan, options), *replaced),
         ),
         open_transactions=open_,
         needs_yes=readers is not None,
-        notes=tuple(_notes(loaded.plan, options, runtime.wall())),
+        notes=tuple(_notes(loaded.plan, runtime.wall())),
     )
     return build_prepared(cluster, found, handler, running, policy, file, loaded)
 
@@ -205,9 +205,13 @@ def _ensure_same_split(plan: OffsetPlan, handler: LoadedHandler) -> None:
             )
 
 
-def _notes(plan: OffsetPlan, options: Mapping[str, str], now: datetime) -> Iterator[str]:
+def _notes(plan: OffsetPlan, now: datetime) -> Iterator[str]:
     if plan.account.undone:
         yield f"the drain {plan.account.last_run(now)}"
+
+
+def _lacking(plan: OffsetPlan, options: Mapping[str, str]) -> Iterator[str]:
+    """Warn of options of the handler in the last run: without them, it may do something else."""
     known = {**plan.terms.options, **options}
     before = plan.account.resuming.handler_options.items()
     if lacking := [text for name, text in before if name not in known]:
@@ -236,10 +240,10 @@ def _warnings(
         yield f"{lanes}; to continue them, add --tune after-dead=continue"
     yield from changes(cluster, loaded.plan, plan.account.committed)
     if loaded.plan.terms.handler_code not in (None, plan.terms.handler_code):
-        yield (
-            f"the code of {loaded.plan.terms.handler} has changed since the last run: the new code"
-            " handles the pending sub-messages"
-        )
+        changed = f"the code of {plan.terms.handler} has changed since the last run"
+        if loaded.plan.terms.handler != plan.terms.handler:
+            changed = f"the last run had another handler, {loaded.plan.terms.handler}"
+        yield (f"{changed}: the new code handles the pending sub-messages")
 
 
 def resuming_by(running: LocalSettings, prepared: Prepared) -> Resuming:

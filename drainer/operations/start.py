@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 
 from drainer.engine.preview import PartitionAction, Preview
 from drainer.engine.runtime import THIS_PROCESS, Runtime
-from drainer.errors import PlanRefused
+from drainer.errors import PlanRefused, Refused
 from drainer.kafka.backlog import OF_GROUPS, Backlog, DrainRange, parse_from, parse_until
 from drainer.kafka.cluster import Cluster, TopicInfo, written_topic
 from drainer.kafka.lock import lock_group
 from drainer.loading.extensions import Extension
 from drainer.loading.loader import LoadedHandler
+from drainer.message import Message
 from drainer.model.account import Account, Event, EventKind, PartitionPlan
 from drainer.model.claims import ALL
 from drainer.model.deadline import DeadlineWatch
@@ -31,7 +33,7 @@ from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.terms import RedriveSettings, Terms
 from drainer.operations.engine import IN_PROCESS, Engine
 from drainer.operations.group import check_inactive, committed_offsets, live_readers
-from drainer.operations.look import NOTHING_SEEN, look, sampled
+from drainer.operations.look import NOTHING_SEEN, Look, look, sampled
 from drainer.operations.policy import Policy, resolve_policy
 from drainer.store.place import PlanPlace, absolute, default_path
 from drainer.store.plan_file import LoadedPlan, SavedPlan, plan_at
@@ -189,7 +191,7 @@ def build_prepared(
         lambda topic: len(written_topic(cluster, topic).partitions),
         earlier,
     )
-    examples, tried, is_unlikely = NOTHING_SEEN if found.resumes else look(handler, plan, messages)
+    examples, tried, is_unlikely = _looked(handler, found, seen, messages)
     options = handler.kept_options(plan.terms.options)
     action = replace(
         found,
@@ -208,6 +210,25 @@ def build_prepared(
         return prepared
     capped: Prepared = Extension.LIMITS.load().within_limits(cluster, prepared, plan.terms.limits)
     return capped
+
+
+def _looked(
+    handler: LoadedHandler,
+    found: Preview,
+    seen: LoadedPlan | None,
+    messages: Callable[[], list[Message]],
+) -> Look:
+    """Try split and expressions on some messages. A resume only tries priority classes of its own.
+
+    Raises Refused before a new drain. The split of a resume was accepted before.
+    """
+    if not found.resumes or seen is None:
+        return look(handler, found.plan, messages)
+    wheres = [{each.where for each in p.account.classes.each} for p in (found.plan, seen.plan)]
+    if wheres[0] - wheres[1]:
+        with suppress(Refused):
+            return (), look(handler, found.plan, messages)[1], False
+    return NOTHING_SEEN
 
 
 def _warnings(

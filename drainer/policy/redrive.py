@@ -53,7 +53,8 @@ def split_letter(
         return
     why = why_left_alone(settings, letter, message.topic)
     parts = [] if letter.why_not_redriven else _parts_of(settings, letter, split, decode)
-    if letter.lacks_message or letter.why_not_redriven or not (parts or letter.is_message):
+    is_empty = not parts and (why is not None or not letter.is_message)
+    if letter.lacks_message or letter.why_not_redriven or is_empty:
         yield Unread(message.offset, (why or NOT_MADE_AGAIN)[:TYPE_CHARACTERS])
         return
     for sub in parts:

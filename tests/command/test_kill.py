@@ -62,6 +62,8 @@ def test_without_its_plan_a_killed_drain_repeats_from_the_committed_offset(
 
     command.wait_for(running, "done", len(places) - 1)
     eventually(lambda: command.committed(topic) == {0: 1}, "what is before it is committed", 30)
+    verified = " ".join(command("plan", "verify", str(command.plan(topic))).err.split())
+    assert "a drain works by this plan now, so group and journal are not checked" in verified
     running.kill()
     for path in command.folder.iterdir():
         path.unlink()

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from core.letters import Sample, as_record
 from drainer.errors import NotADeadLetter, UsageError
 from drainer.letters.foreign import SCHEMES, Scheme, reader
-from drainer.model.terms import RedriveSettings
+from drainer.model.terms import LetterFilter, RedriveSettings
 from drainer.policy.dead_letter import DeadLetter, Letter, read_letter
-from drainer.policy.redrive import Redriven, split_letter
+from drainer.policy.redrive import NOT_MATCHED, LeftAlone, Redriven, split_letter
 from letters.foreign_letters import Record, recorded
 
 READ = reader({})
@@ -85,6 +85,15 @@ def test_the_handlers_split_gets_the_message_and_a_new_letter_names_the_source()
     assert (original.id, original.payload) == ("orders:0:300:0", message.value)
     again = read_letter(as_record(_died(sub)))
     assert (again.from_, again.redrives, again.id) == (("orders", "indexer", ""), 1, sub.letter.id)
+
+
+def test_a_letter_that_the_filter_leaves_out_stays_though_split_now_makes_nothing_of_it() -> None:
+    record, none = recorded("spring")[0].message(7), lambda message: ()
+    wanted = RedriveSettings(letters=LetterFilter(sub_keys=("no such key",)))
+    [alone] = split_letter(wanted, record, none, READ)
+    assert isinstance(alone, LeftAlone)
+    assert alone.payload == NOT_MATCHED
+    assert not [*split_letter(RedriveSettings(), record, none, READ)], "this run finishes it"
 
 
 def test_a_letter_without_payload_whose_tool_named_no_place_is_not_read_from_elsewhere() -> None:

@@ -135,9 +135,22 @@ def test_a_resume_without_handler_options_of_the_last_run_names_them(story: Stor
     before = Resuming(options, ("--set url=…", "--tune on-end=…"), "process", "5")
     story.file.write(changed(story.write_plan(20), resuming=before, options={"kept": "1"}))
 
-    notes = story.prepared_to_resume().action.all_notes
+    warnings = story.prepared_to_resume().action.warnings
 
-    assert "the last run had --set ms=200, --set url=…, which this run lacks" in notes
+    assert "the last run had --set ms=200, --set url=…, which this run lacks" in warnings
+
+
+def test_a_class_that_a_resume_brings_and_that_matches_nothing_is_a_warning(story: Story) -> None:
+    story.write_plan(20)
+    loaded = story.file.load()
+
+    def warned(*classes: str) -> list[str]:
+        wanted = ResumeRequest(classes=loaded.plan.account.classes.requested(classes, only=False))
+        found = prepare_resume(story.cluster, story.file, loaded, LocalSettings(), wanted)
+        return [each for each in found.action.warnings if "matches none" in each]
+
+    assert len(warned("key == 'nobody'")) == 1
+    assert warned("message.offset > 3") == warned() == []
 
 
 def test_a_program_s_drain_on_spark_is_resumed_on_spark(story: Story) -> None:
