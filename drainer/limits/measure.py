@@ -76,7 +76,8 @@ def prepare_limits(cluster: Cluster, settings: LimitSettings, out: Path) -> Prep
         if live := live_traffic(cluster):
             raise Refused(
                 f"others use this cluster: {listed(live)}",
-                hint="Stop them, then repeat the command: it overloads the brokers on purpose.",
+                hint="Stop them, or wait some seconds if they were killed. Then repeat the command:"
+                " it overloads the brokers on purpose.",
             )
     topics = tuple(new_topic_name(at) for _ in range(settings.topics))
     targets = TrafficTargets(

@@ -44,9 +44,10 @@ def examine(
         ("its records have not changed", ensure_same_records),
     ]
     if plan.terms.commits and not runs:
+        mover = "this drain left it" if plan.account.undone is None else "`plan undo` put it"
         looks += [
             (f"group {plan.terms.group} has no members", _group),
-            ("the group is where this drain left it", group_offsets),
+            (f"the group is where {mover}", group_offsets),
         ]
     checks: list[Check] = [(fact, None) for fact in facts]
     for text, look in looks:

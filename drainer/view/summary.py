@@ -367,8 +367,11 @@ def _partitions(summary: Summary) -> Table | None:
     if not summary.partitions:
         return None
     # Partitions with a problem come first, because a long table is cut.
-    commits = summary.commits
-    verdicts = {n: _verdict(part, commits=commits) for n, part in summary.partitions.items()}
+    commits, is_empty = summary.commits, summary.status == "empty"  # Then nothing was committed.
+    verdicts = {
+        n: _verdict(part, commits=commits and not is_empty)
+        for n, part in summary.partitions.items()
+    }
     ranked = sorted(summary.partitions.items(), key=lambda item: (verdicts[item[0]][0], item[0]))
     return Table(
         ("partition", "start", "end", "watermark", "committed", Column("")),

@@ -82,7 +82,7 @@ def test_a_plan_is_shown_verified_and_undone_and_a_resume_continues_from_it(
     assert (last["what"], last["reason"]) == ("undone", "ticket 8")
     assert "already at its offsets from before" in command("plan", "undo", plan).err
     assert command.committed(interrupted) == {0: BEGAN}
-    command("plan", "verify", plan)
+    assert "the group is where `plan undo` put it" in command("plan", "verify", plan).out
     resumed = command.resume(interrupted, gate=command.gate)
     assert "differs from the last one: concurrency 7 → 100" in " ".join(resumed.err.split())
     assert command.committed(interrupted) == {0: COUNT}

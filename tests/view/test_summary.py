@@ -188,6 +188,8 @@ def test_a_committed_offset_that_is_not_the_watermark_comes_first() -> None:
     assert "none  ✗ committed is not the watermark" in rows[2]
     assert "50 offsets left" in rows[3]
     assert "and 188 more" in text
+    letters = {0: PartitionResult(24, 25, 25, 24)}  # The last record is a receipt.
+    assert "✗" not in shown(summary_page(a_summary(partitions=letters, status="empty")))
 
 
 def test_dead_letters_of_a_redrive_are_not_offered_to_be_redriven() -> None:
