@@ -86,7 +86,8 @@ def test_a_yes_drains_and_ctrl_c_stops_safely_and_prints_how_to_resume(
     session.shows("Stopping")
     command.gate.touch()
     assert f"drainer resume {command.plan(topic).name}" in session.ends(4)
-    resumed = on_terminal("resume", command.plan(topic).name, *command.options())
+    options = command.options(gate=command.gate, gated="a-6")
+    resumed = on_terminal("resume", command.plan(topic).name, *options)
     resumed.shows("Connect, load this handler and resume the drain?")
     resumed.types("y\n")
     assert resumed.ends(0).count("[y/N]") == 1, "it asks once"
