@@ -35,7 +35,7 @@ from drainer.text import escape
 from drainer.view import figures
 from drainer.view.live import RunningLine, progress_view
 from drainer.view.page import Cell, Column, Field, Line, Page, Table, Tone, section
-from drainer.view.status import given_up_words, obstacle, share_finished, time_left
+from drainer.view.status import NEARLY_ALL, given_up_words, obstacle, share_finished, time_left
 from drainer.view.summary import resume_by_plan
 from drainer.view.terminal import Terminal
 
@@ -415,7 +415,7 @@ def _share(found: FoundDrain) -> float | None:
         # wrote to has not counted all that the run had read.
         is_sample = messages.read and not account.running
         expected = subs.read * total / messages.read if is_sample else 0
-        return max(offsets, min(subs.finished / expected, 0.9999) if expected else 0.0)
+        return max(offsets, min(subs.finished / expected, NEARLY_ALL) if expected else 0.0)
     return None if found.status is None else share_finished(found.status.progress.partitions)
 
 

@@ -621,7 +621,7 @@ class Lanes:
             self._hot[lane] = None
         if lane.rank != UNRANKED:
             self._unrank(lane)
-        # It goes into a bucket up to two octaves too high, so that a lane that grows is moved
+        # The lane goes into a bucket up to two octaves too high, so that a lane that grows is moved
         # seldom.
         self._rank(lane, 4 * lane.waiting - 1)
         if lane.waiting < HOT_WAITING < lane.limit:

@@ -197,7 +197,7 @@ class MetricsSampler(ABC):
         rate_now = self._rates(WINDOW_S)[0]
         _, pace, reading = self._rates(self._window_s)
         if (rate := plan.terms.failures.rate) is not None and not self._folds:
-            pace = min(pace, rate)  # The limit may be lower than what was done before it changed.
+            pace = min(pace, rate)  # Before the limit was lowered, the drain may have been faster.
         of_minute, eta_s, lane_s = self._rates(MINUTE_S)[1], None, None
         if moments and moments[-1].at_s - moments[0].at_s >= ETA_FROM_S:
             eta_s = time_left(left, pace, reading, starved=starved)

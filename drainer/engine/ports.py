@@ -82,10 +82,10 @@ class Quota(Protocol):
     """The share of all calls that a driver lends to a task (spark/task/handling.py)."""
 
     def take(self) -> tuple[int, FailureSettings]:
-        """Return what was granted last; called with each check.
+        """Return what the driver has granted last. A drain asks with each of its checks.
 
-        That is how many calls the task may make at once, and the failure settings to use. With 0
-        calls nothing begins. The rate in the settings is the share of this task.
+        The grant is how many calls the task may make at once, and the failure settings to use. With
+        0 calls nothing begins. The rate in the settings is the share of this task.
         """
 
     def obeyed(self, in_flight: int, ready: int, work_done: tuple[int, int, int]) -> None:

@@ -138,7 +138,8 @@ class Http(Handler):
         if status in (401, 403):
             return [], [f"{service} rejects the login (OPTIONS {status}): see http.token"]
         answers = f"{service} answers (OPTIONS {status} in {monotonic() - started_s:.3f} s)"
-        if status == 404:  # Some services have the path, and no answer to OPTIONS.
+        # This is no refusal, because a service may have the path and answer only to POST there.
+        if status == 404:
             return [], [f"{answers}: check the path in url="]
         return [answers], []
 

@@ -257,9 +257,14 @@ class Resuming(JsonRecord):
         return f"To resume it: {self.command(plan)}{self.lacking}"
 
     @property
+    def to_add(self) -> str:
+        """What a person has to add to the command; empty if it lacks nothing."""
+        return f"add {', '.join(self.needs)} as before" if self.needs else ""
+
+    @property
     def lacking(self) -> str:
-        """What to add to the command, as text behind it; empty if it lacks nothing."""
-        return f" (add {', '.join(self.needs)} as before)" if self.needs else ""
+        """What to add, in brackets, as text behind the command; empty if it lacks nothing."""
+        return f" ({self.to_add})" if self.to_add else ""
 
     @property
     def handler_options(self) -> dict[str, str]:

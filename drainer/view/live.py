@@ -442,7 +442,7 @@ def _whole(fields: Iterable[Field], width: int) -> Iterator[Pieces]:
 
 
 def _chopped(row: Pieces, width: int) -> list[Pieces]:
-    """Break a row whose only word, such as a path, is longer than a line."""
+    """Break a row that is too long although it has only one word, such as a path."""
     if cell_len(plain(row)) <= width:
         return [row]
     return [[(text, row[-1][1])] for text in chop_cells(plain(row), width)]

@@ -47,6 +47,7 @@ from drainer.view.verdict import deadline_field, ending, judged
 
 WITHOUT_EXTRA = "<!doctype html><title>drainer</title><p>This page needs drainer[report].</p>"
 _HOTTEST_SHOWN, _KEY_SHOWN = 3, 24
+NEARLY_ALL = 0.9999  # A share is at most this until everything is finished.
 _MINUTES_ARE_CLEAR = timedelta(minutes=10)  # A time that is earlier needs its seconds.
 _MOST_LEFT, _ERRORS_LOGGED = 8, 5  # The partitions and errors in a line of the log.
 
@@ -165,7 +166,7 @@ def share_finished(partitions: Iterable[PartitionStatus]) -> float:
     if None in lefts:
         done = sum(map(finished, parts))
         total = sum(part.end - part.start for part in parts)
-    return min(done / total, 0.9999) if total > 0 else 0.0
+    return min(done / total, NEARLY_ALL) if total > 0 else 0.0
 
 
 def warnings(status: Status) -> Iterator[tuple[str, str, Tone]]:

@@ -352,8 +352,7 @@ def resume_field(
     line: str, resuming: Resuming, why: str = "drainer does not print what may be secret"
 ) -> Field:
     """Show the command of a resume, and say ``why`` options are missing in it, if some are."""
-    needs = ", ".join(resuming.needs)
-    return Field("resume", line, f"add {needs} as before: {why}" if needs else "")
+    return Field("resume", line, f"{resuming.to_add}: {why}" if resuming.to_add else "")
 
 
 def resume_by_plan(plan: OffsetPlan, path: Path | str, options: Sequence[str] = ()) -> Field:
