@@ -37,7 +37,7 @@ from drainer.loading.loader import (
 )
 from drainer.model.option import option_name, options_of
 from drainer.model.priority import NO_CLASSES
-from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
+from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, LocalSettings
 from drainer.model.status import Status, Summary
 from drainer.model.terms import BY_HANDLER, PayloadSettings
 from drainer.operations.drain import Callbacks
@@ -121,7 +121,7 @@ def drain(
     commit: bool = True,
     first: Sequence[str] = (),
     settings: LocalSettings = DEFAULTS,
-    failures: FailureSettings = NEW_DRAIN,
+    failures: FailureSettings = DEFAULT_FAILURES,
     payloads: PayloadSettings = BY_HANDLER,
     on_preview: OnPreview = lambda preview: None,
     on_status: OnStatus = lambda status: None,

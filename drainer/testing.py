@@ -47,7 +47,11 @@ __all__ = [
 
 ATTEMPTS_MOST = 100  # A sub-message whose handler raises Retry gets this many attempts.
 _FAILURES = FailureSettings(
-    on_failure=OnFailure.DEAD_LETTER, dead_letter_topic="dead", max_failures=Limit(), breaker=False
+    retries=0,
+    on_failure=OnFailure.DEAD_LETTER,
+    dead_letter_topic="dead",
+    max_failures=Limit(),
+    breaker=False,
 )
 
 Failed = tuple[SubMessage, BaseException]

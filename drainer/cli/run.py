@@ -13,7 +13,7 @@ from drainer.cli.metrics import OversightOptions
 from drainer.cli.options import DrainOptions, DryRun, Latency, Limits, Plan, WaitForGroup
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.loading.extensions import Extension
-from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
+from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, LocalSettings
 from drainer.view.terminal import Terminal
 
 
@@ -26,7 +26,7 @@ def run(
     wait: WaitForGroup,
     plan: Plan,
     running: LocalSettings,
-    failures: Annotated[FailureSettings, NEW_DRAIN],
+    failures: Annotated[FailureSettings, DEFAULT_FAILURES],
     latency: Latency,
     engines: EngineOptions,
     limits: Limits,

@@ -415,7 +415,9 @@ def _share(found: FoundDrain) -> float | None:
         # wrote to has not counted all that the run had read.
         is_sample = messages.read and not account.running
         expected = subs.read * total / messages.read if is_sample else 0
-        return max(offsets, min(subs.finished / expected, NEARLY_ALL) if expected else 0.0)
+        share = max(offsets, min(subs.finished / expected, NEARLY_ALL) if expected else 0.0)
+        # What a class has finished is a share of a total that only a pass over all would know.
+        return None if subs.finished and not share else share
     return None if found.status is None else share_finished(found.status.progress.partitions)
 
 

@@ -10,6 +10,7 @@ from contextvars import copy_context
 from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
 from typing import Protocol, TypeVar
 
+from drainer.handler import Fatal
 from drainer.host.forks import call_alone
 
 T = TypeVar("T")
@@ -59,8 +60,8 @@ def has_running_loop() -> bool:
 
 
 def ensure_done(result: object) -> None:
-    """Raise TypeError if a handler returned something that is still to be done, such as a coroutine
-    that it forgot to await, a generator, or a future."""
+    """Raise Fatal if a handler returned something that is still to be done, such as a coroutine
+    that it forgot to await, a generator, or a future. No retry can make such a call right."""
     if result is None or not (
         isawaitable(result)
         or isgenerator(result)
@@ -70,7 +71,7 @@ def ensure_done(result: object) -> None:
         return
     if iscoroutine(result):
         result.close()
-    raise TypeError(
+    raise Fatal(
         f"handle returned a {type(result).__name__} that nothing awaits: declare handle as"
         " `async def` without `yield`, and await every task in it"
     )

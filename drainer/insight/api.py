@@ -19,7 +19,7 @@ from drainer.insight.estimate import Estimate, Question, make_estimate
 from drainer.insight.inspection import SAMPLE_MESSAGES, Inspection, InspectRequest, inspect_backlog
 from drainer.insight.measurement import backlog_of
 from drainer.kafka.cluster import Cluster
-from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
+from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, LocalSettings
 from drainer.model.terms import BY_HANDLER, PayloadSettings
 from drainer.operations.start import Request
 
@@ -73,7 +73,7 @@ def estimate(
     from_: str = "committed",
     until: str = "end",
     settings: LocalSettings = DEFAULTS,
-    failures: FailureSettings = NEW_DRAIN,
+    failures: FailureSettings = DEFAULT_FAILURES,
     payloads: PayloadSettings = BY_HANDLER,
     on_message: OnMessage = lambda text: None,
 ) -> Estimate:

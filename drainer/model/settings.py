@@ -144,7 +144,7 @@ class FailureSettings(JsonRecord):
         rate: how many sub-messages may start per second.
     """
 
-    retries: OrText[Whole] = _kept("Number of attempts after the first one.", 0, number(0))
+    retries: OrText[Whole] = _kept("Number of attempts after the first one.", 3, number(0))
     retry_delay_s: OrText[float] = _rare(
         "Delay before the second attempt. It doubles for each further one.", 0.2, DURATION
     )
@@ -296,7 +296,7 @@ class FailureSettings(JsonRecord):
         return whole if random is None else whole * random.uniform(JITTER, 1)
 
 
-NEW_DRAIN = FailureSettings(retries=3)
+DEFAULT_FAILURES = FailureSettings()
 
 
 PLAN_INTERVAL_S = 1.0

@@ -31,7 +31,7 @@ from drainer.errors import handling_nothing
 from drainer.kafka.cluster import Cluster
 from drainer.model.option import Concurrency
 from drainer.model.order import Order
-from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
+from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, LocalSettings
 from drainer.model.status import Summary
 from drainer.model.terms import BY_HANDLER, PayloadSettings
 from drainer.operations.drain import Callbacks
@@ -155,7 +155,7 @@ def drain(
     request = Request(
         *(topic, group, loaded, tuple(partitions), from_, until, order, place),
         client_config=config_file(client),
-        failures=failures or NEW_DRAIN,
+        failures=failures or DEFAULT_FAILURES,
         commits=commit,
     )
     resumes = ResumeRequest(failures, client_config=request.client_config)

@@ -30,7 +30,7 @@ class Bottleneck(Enum):
     """
 
     PAUSE = "the pause", "`{unpause}` ends it"
-    DOWNSTREAM = ("the downstream: it fails, and drainer waits until it is back", "{breaker}")
+    OUTAGE = ("failures: drainer tries one sub-message at a time until one succeeds", "{breaker}")
     # For example, brokers don't answer. The trouble is always shown beside the limit.
     TROUBLE = "the trouble: drainer waits until it is over", ""
     PROCESSOR = (
@@ -77,7 +77,7 @@ def limit_of(status: Status) -> Bottleneck:
     alone = workers <= 2 and not limits.lanes_ready and in_lane > 1
     signs = {
         Bottleneck.PAUSE: status.control.paused is not None,
-        Bottleneck.DOWNSTREAM: failures.in_outage,
+        Bottleneck.OUTAGE: failures.in_outage,
         Bottleneck.TROUBLE: status.health.is_kept_waiting and not busy,
         Bottleneck.PROCESSOR: limits.processor.used + limits.processor.waited >= FULL,
         Bottleneck.HOT_LANE: longest or ((all_read or full) and alone),

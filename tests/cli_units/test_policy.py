@@ -16,7 +16,6 @@ from drainer.model.codec import builtins
 from drainer.model.option import options_of
 from drainer.model.predicate import parse_expressions
 from drainer.model.settings import (
-    NEW_DRAIN,
     AfterDead,
     FailureSettings,
     Limit,
@@ -66,7 +65,7 @@ def test_each_option_has_its_place_in_the_policy() -> None:
 
 
 def test_what_is_not_given_stays_as_it_is_known() -> None:
-    known = replace(NEW_DRAIN, retries=9, on_failure=OnFailure.PARK, max_failures=Limit(count=7))
+    known = FailureSettings(retries=9, on_failure=OnFailure.PARK, max_failures=Limit(count=7))
     assert known.changed({}) == known
     assert known.changed({"retries": 0, "breaker": False}) == replace(
         known, retries=0, breaker=False
@@ -74,29 +73,29 @@ def test_what_is_not_given_stays_as_it_is_known() -> None:
 
 
 def test_a_dead_letter_topic_means_dead_letters() -> None:
-    found = NEW_DRAIN.changed({"dead_letter_topic": "dead", "after_dead": AfterDead.PARK})
+    found = FailureSettings().changed({"dead_letter_topic": "dead", "after_dead": AfterDead.PARK})
     assert (found.on_failure, found.dead_letter_topic) == (OnFailure.DEAD_LETTER, "dead")
     with pytest.raises(UsageError, match="has no effect with --on-failure skip"):
-        NEW_DRAIN.changed({"dead_letter_topic": "dead", "on_failure": OnFailure.SKIP})
+        FailureSettings().changed({"dead_letter_topic": "dead", "on_failure": OnFailure.SKIP})
 
 
 @pytest.mark.parametrize(
     ("known", "given", "action"),
     [
-        (NEW_DRAIN, {}, OnFailure.DEAD_LETTER),
-        (replace(NEW_DRAIN, on_failure=OnFailure.PARK), {}, OnFailure.DEAD_LETTER),
-        (NEW_DRAIN, {"on_failure": OnFailure.PARK}, None),
+        (FailureSettings(), {}, OnFailure.DEAD_LETTER),
+        (FailureSettings(on_failure=OnFailure.PARK), {}, OnFailure.DEAD_LETTER),
+        (FailureSettings(), {"on_failure": OnFailure.PARK}, None),
         # Only what split rejects, or what a rule selects, becomes a dead letter.
-        (replace(NEW_DRAIN, on_split_failure=OnFailure.DEAD_LETTER), {}, OnFailure.HALT),
-        (NEW_DRAIN, {"on_split_failure": OnFailure.DEAD_LETTER}, OnFailure.HALT),
-        (replace(NEW_DRAIN, divert=("key == 'a'",)), {}, OnFailure.HALT),
+        (FailureSettings(on_split_failure=OnFailure.DEAD_LETTER), {}, OnFailure.HALT),
+        (FailureSettings(), {"on_split_failure": OnFailure.DEAD_LETTER}, OnFailure.HALT),
+        (FailureSettings(divert=("key == 'a'",)), {}, OnFailure.HALT),
         (
-            replace(NEW_DRAIN, divert=("key == 'a'",)),
+            FailureSettings(divert=("key == 'a'",)),
             {"on_failure": OnFailure.PARK},
             OnFailure.PARK,
         ),
         (
-            replace(NEW_DRAIN, on_split_failure=OnFailure.DEAD_LETTER),
+            FailureSettings(on_split_failure=OnFailure.DEAD_LETTER),
             {"on_split_failure": OnFailure.SKIP},
             OnFailure.DEAD_LETTER,
         ),

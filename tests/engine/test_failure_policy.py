@@ -171,7 +171,7 @@ def test_an_outage_at_the_start_is_waited_for_where_other_tasks_have_succeeded(
         if virtual.world.now_s < 1:
             raise ConnectionError("away")
 
-    rehearsal = virtual.rehearsal(LOGS, failures=FailureSettings())
+    rehearsal = virtual.rehearsal(LOGS, failures=FailureSettings(retries=0))
     rehearsal.totals = lambda: whole
     assert rehearsal.drain(handler_of(OnTheLoop, away)).exit_code == code
 

@@ -321,7 +321,7 @@ def test_a_timeout_is_set_for_calls_that_hang(kind: Kind, person: Person) -> Non
         go_on.wait(30)
         return None
 
-    failures = FailureSettings(timeout_s=0, breaker=False, on_failure=OnFailure.SKIP)
+    failures = FailureSettings(retries=0, timeout_s=0, breaker=False, on_failure=OnFailure.SKIP)
     person.rehearsal = replace(person.rehearsal, logs=in_lanes(50), failures=failures)
     handler = person.time.handler(kind, hang)
 

@@ -271,7 +271,7 @@ def test_what_limits_the_drain() -> None:
         (changed(idle, lanes_ready=5_000, trouble="away", is_kept_waiting=True), "the trouble"),
         (changed(status, trouble="a commit is late"), "the handler"),
         (changed(idle, trouble="a commit is late"), "reading"),
-        (changed(idle, failures=FailureStatus(in_outage=True)), "the downstream"),
+        (changed(idle, failures=FailureStatus(in_outage=True)), "failures: drainer tries one"),
         (changed(status, processor=Load(0.97)), "the processor: drainer uses 97% of a core"),
         (
             changed(status, processor=Load(0.6, 0.3)),

@@ -22,7 +22,7 @@ from drainer.insight.measurement import Measured, backlog_of
 from drainer.kafka.backlog import remaining
 from drainer.kafka.cluster import Cluster
 from drainer.model.order import Order
-from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
+from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, LocalSettings
 from drainer.operations.start import Prepared, Request
 from drainer.text.escape import shorten
 from drainer.text.mask import short_key
@@ -69,7 +69,7 @@ def estimate(
     running: Annotated[
         LocalSettings, without("grace_s", "buffer_bytes", "reason"), basic("deadline")
     ],
-    failures: Annotated[FailureSettings, NEW_DRAIN],
+    failures: Annotated[FailureSettings, DEFAULT_FAILURES],
     limits: Limits,
     terminal: Terminal,
 ) -> None:

@@ -16,12 +16,12 @@ from drainer.cli.options import DryRun, Limits, PayloadOptions, PriorityOptions
 from drainer.letters.cli.options import DestinationOptions, LetterTopicOptions, RedriveOptions
 from drainer.letters.redrive import default_group, prepare_redrive
 from drainer.model.option import Option, number
-from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings, OnFailure
+from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, LocalSettings, OnFailure
 from drainer.model.terms import LetterFilter, RedriveSettings
 from drainer.operations.start import Request
 from drainer.view.terminal import Terminal
 
-DEAD_AGAIN = replace(NEW_DRAIN, on_failure=OnFailure.DEAD_LETTER)
+DEAD_AGAIN = replace(DEFAULT_FAILURES, on_failure=OnFailure.DEAD_LETTER)
 
 
 @changing
