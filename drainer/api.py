@@ -319,10 +319,12 @@ def done(summary: Summary, *, interrupted: bool = False) -> Summary:
     if cause is None:
         return summary
     cause.summary = summary
+    # The last lines of a traceback are those that a person reads.
+    ended: BaseException = KeyboardInterrupt(str(cause)) if interrupted else cause
     if summary.resume is not None:
         local = next(filter(is_local, summary.handler), None)
         way = f"{summary.resume}{summary.resuming.lacking}"
-        cause.add_note(f"resume: {resume_call(str(summary.plan), local) if local else way}")
-    if interrupted:
-        raise KeyboardInterrupt(str(cause)) from cause
-    raise cause
+        ended.add_note(f"resume: {resume_call(str(summary.plan), local) if local else way}")
+    if ended is cause:
+        raise cause
+    raise ended from cause

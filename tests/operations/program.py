@@ -32,7 +32,8 @@ def main() -> None:
     except KeyboardInterrupt as error:
         cause = error.__cause__
         assert isinstance(cause, drainer.DrainerError)
-        print("KeyboardInterrupt", type(cause).__name__, cause.summary.status)
+        way = error.__notes__[-1].split()[0]
+        print("KeyboardInterrupt", type(cause).__name__, cause.summary.status, way)
 
 
 async def cell() -> None:

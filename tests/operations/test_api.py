@@ -321,7 +321,7 @@ def test_ctrl_c_stops_a_drain_safely_and_is_raised(
     for number in (signal.SIGINT, *later):
         os.kill(program.pid, number)
     rest, _ = program.communicate(timeout=60)
-    assert rest.splitlines() == ["KeyboardInterrupt Signalled interrupted"]
+    assert rest.splitlines() == ["KeyboardInterrupt Signalled interrupted resume:"]
     done = drainer.resume(backlog["plan"], client=backlog["client"], handler="count").messages.done
     assert done == MESSAGES
 
