@@ -30,12 +30,13 @@ from drainer.model.option import DURATION, Option, ValueType, options_of, parse_
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts
 from drainer.model.settings import FailureSettings, LocalSettings
+from drainer.model.status import share_finished
 from drainer.store.place import PlanPlace, parse_place
 from drainer.text import escape
 from drainer.view import figures
 from drainer.view.live import RunningLine, progress_view
 from drainer.view.page import Cell, Column, Field, Line, Page, Table, Tone, section
-from drainer.view.status import NEARLY_ALL, given_up_words, obstacle, share_finished, time_left
+from drainer.view.status import given_up_words, obstacle, time_left
 from drainer.view.summary import resume_by_plan
 from drainer.view.terminal import Terminal
 
@@ -407,17 +408,7 @@ def _done(found: FoundDrain) -> str:
 
 def _share(found: FoundDrain) -> float | None:
     if found.left is not None:
-        account = found.left.account
-        messages, subs = account.counts()
-        total = sum(part.end - part.start for part in account.partitions.values())
-        offsets = 1 - sum(map(account.to_go, account.partitions)) / total
-        # Tasks finish most sub-messages of a message before its last one. A plan that a run still
-        # wrote to has not counted all that the run had read.
-        is_sample = messages.read and not account.running
-        expected = subs.read * total / messages.read if is_sample else 0
-        share = max(offsets, min(subs.finished / expected, NEARLY_ALL) if expected else 0.0)
-        # What a class has finished is a share of a total that only a pass over all would know.
-        return None if subs.finished and not share else share
+        return found.left.account.share_done
     return None if found.status is None else share_finished(found.status.progress.partitions)
 
 

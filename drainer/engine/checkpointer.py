@@ -91,6 +91,7 @@ class Checkpointer:
         self._runtime = context.runtime
         self.plan = plan = context.plan
         self.trouble: str | None = None
+        self.share_done = plan.account.share_done  # The drain notes it with each status.
         self.written_at = self._runtime.monotonic()
         self.written = plan
         self._file = context.file
@@ -170,6 +171,7 @@ class Checkpointer:
             latency=merge_latencies((self._latency_before, self.latency())),
             unhandled=self.account.unhandled(),
             state=self.account.state,
+            share_done=self.share_done,
         )
         self._update(account)
         plan = self.plan

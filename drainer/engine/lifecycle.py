@@ -23,7 +23,13 @@ from drainer.errors import (
     chain_errors,
 )
 from drainer.model.deadline import DeadlineWatch
-from drainer.model.status import ControlStatus, PartitionResult, Status, Summary
+from drainer.model.status import (
+    ControlStatus,
+    PartitionResult,
+    Status,
+    Summary,
+    share_finished,
+)
 from drainer.text.mask import describe
 
 STATUS_INTERVAL_S = 0.5
@@ -123,6 +129,7 @@ class Lifecycle:
             cause = chain_errors(cause, not_stopped(error))
         # This is the last measurement, so that plan and summary have everything.
         self._work.measure(self.checkpointer.plan)
+        self.checkpointer.share_done = share_finished(self._status().progress.partitions)
         forced, within = self._ending.forced, self._ending.within
         await within(self.checkpointer.stop())
         cause = await self._work.close(cause)
@@ -155,6 +162,7 @@ class Lifecycle:
         at_pace_s = None if eta_s is None else eta_s * progress.quicker
         deadline = self._deadline.judge(by, now, elapsed_s, at_pace_s)
         status = replace(status, progress=replace(progress, deadline=deadline))
+        self.checkpointer.share_done = share_finished(progress.partitions)
         if self._ending.cause is None:
             self._eta_s = status.progress.eta_s
         self._context.observe(status)

@@ -52,6 +52,7 @@ class EventKind(StrEnum):
     CHANGED = "changed"
     PAUSED = "paused"
     UNPAUSED = "unpaused"
+    WENT_ON = "went on"  # It began with what follows a priority class.
     ENDED = "ended"
     UNDONE = "undone"
 
@@ -316,6 +317,8 @@ class Account(JsonRecord):
         history: all events. If there are too many, it has the first and the last of them.
         classes: the priority classes, which are drained before the rest.
         resuming: what a resume has to repeat of the options of the last run.
+        share_done: the share of the backlog that was finished by the last status of the last run,
+            from 0 to 1; None if it had none.
     """
 
     updated: str
@@ -330,6 +333,7 @@ class Account(JsonRecord):
     history: tuple[Event, ...] = ()
     classes: PriorityClasses = NO_CLASSES
     resuming: Resuming = Resuming()
+    share_done: Annotated[float, Meta(ge=0, le=1)] | None = None
 
     def watermark(self, partition: int) -> int:
         """Return the offset of a partition that is safe to commit."""

@@ -56,7 +56,7 @@ class _Events(msgspec.Struct):
     history: list[msgspec.Raw] = []
 
 
-FORMAT = "drainer-plan/9"
+FORMAT = "drainer-plan/10"
 
 
 @dataclass(frozen=True, slots=True)

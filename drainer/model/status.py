@@ -29,6 +29,7 @@ from drainer.text.escape import command
 ERRORS_MOST = 50
 DOUBLED_MOST = 20
 HOTTEST = HELD_BACK_MOST = 5
+NEARLY_ALL = 0.9999  # A share is at most this until everything is finished.
 
 
 def least_of(times: Iterable[int | None]) -> int | None:
@@ -71,6 +72,31 @@ class PartitionStatus:
     def left(self) -> int:
         """The number of offsets from the watermark to the end."""
         return max(0, self.end - self.watermark)
+
+    @property
+    def finished(self) -> int:
+        """How many offsets are known to be finished. There may be more."""
+        offsets = self.end - self.start
+        return min(offsets, max(self.messages_finished, self.watermark - self.start))
+
+
+def share_finished(partitions: Iterable[PartitionStatus]) -> float:
+    """Return the share of a backlog that is finished, from 0 to 1. It is 1 only if all is finished.
+
+    It is a share of the sub-messages, whose total is estimated from the messages read so far. While
+    there is no estimate, it is a share of the offsets: those below the watermark, or the finished
+    messages if there are more of them.
+    """
+    parts = tuple(partitions)
+    if all(part.complete for part in parts):
+        return 1.0
+    lefts = [part.sub_messages_left for part in parts]
+    done = sum(part.sub_messages_finished for part in parts)
+    total = done + sum(filter(None, lefts))
+    if None in lefts:
+        done = sum(part.finished for part in parts)
+        total = sum(part.end - part.start for part in parts)
+    return min(done / total, NEARLY_ALL) if total > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from functools import partial
 from drainer.engine.outcome import final_outcome, may_continue
 from drainer.errors import ClassWaits, DrainerError, Interrupted, Refused, Signalled
 from drainer.loading.extensions import Extension
+from drainer.model.account import EventKind
 from drainer.model.listed import counted
 from drainer.model.plan import OffsetPlan
 from drainer.model.status import CLASS_DONE, CLASS_WAITS, Status, Summary
@@ -123,7 +124,10 @@ def _next_pass(context: LocalContext, where: str, summary: Summary) -> LocalCont
     account = replace(account, generation=loaded.last_generation, classes=classes)
     plan = OffsetPlan(loaded.plan.terms, account.next_generation(now))
     context.file.write(plan)
-    return replace(context, plan=plan)
+    # The next pass writes this once it has begun. Until then, the drain has ended here.
+    *before, ended = plan.account.history
+    history = (*before, replace(ended, what=EventKind.WENT_ON))
+    return replace(context, plan=OffsetPlan(plan.terms, replace(plan.account, history=history)))
 
 
 def _observe_all(

@@ -30,7 +30,7 @@ from rich.live import Live
 from rich.segment import Segment, Segments
 
 from drainer.engine.control import Change, Control, ControlRequest, Pause, Stop, Unpause
-from drainer.model.status import ProgressStatus, Status
+from drainer.model.status import ProgressStatus, Status, share_finished
 from drainer.view import figures, priority
 from drainer.view.layout import Pieces, broken, pieces, plain, segments, wrapped
 from drainer.view.limit import limit
@@ -41,10 +41,8 @@ from drainer.view.status import (
     event_words,
     expected_end,
     facts,
-    finished,
     partition_cells,
     partition_heading,
-    share_finished,
     status_fields,
     time_left,
     verdict,
@@ -472,7 +470,7 @@ def _partitions(progress: ProgressStatus, width: int, room: int) -> Iterator[Pie
     # Partitions without work are left out, unless there are no others.
     shown = [part for part in partitions if part.end > part.start] or partitions
     if len(shown) > room:
-        worst = nlargest(room, shown, key=lambda part: part.end - part.start - finished(part))
+        worst = nlargest(room, shown, key=lambda part: part.end - part.start - part.finished)
         # In the order of their numbers, rows don't change places from one frame to the next.
         shown = sorted(worst, key=lambda part: part.partition)
     shares = [share_finished((part,)) for part in shown]

@@ -5,7 +5,7 @@ Each fact is made in one place, so all four agree.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from heapq import nsmallest
@@ -24,6 +24,7 @@ from drainer.model.status import (
     PartitionStatus,
     ProgressStatus,
     Status,
+    share_finished,
 )
 from drainer.store.place import absolute, parse_place
 from drainer.text.escape import shorten
@@ -47,7 +48,6 @@ from drainer.view.verdict import deadline_field, ending, judged
 
 WITHOUT_EXTRA = "<!doctype html><title>drainer</title><p>This page needs drainer[report].</p>"
 _HOTTEST_SHOWN, _KEY_SHOWN = 3, 24
-NEARLY_ALL = 0.9999  # A share is at most this until everything is finished.
 _MINUTES_ARE_CLEAR = timedelta(minutes=10)  # A time that is earlier needs its seconds.
 _MOST_LEFT, _ERRORS_LOGGED = 8, 5  # The partitions and errors in a line of the log.
 
@@ -115,7 +115,7 @@ def _page(status: Status, now: datetime, history: History) -> Page:
 
 
 def _partitions(progress: ProgressStatus) -> Table | None:
-    most_left = sorted(progress.partitions, key=lambda part: finished(part) + part.start - part.end)
+    most_left = sorted(progress.partitions, key=lambda part: part.finished + part.start - part.end)
     rows: list[tuple[str | Cell, ...]] = [
         (*partition_cells(part), Cell("", bar=share_finished((part,)))) for part in most_left
     ]
@@ -148,25 +148,6 @@ def _percentiles(latency: Latency | None) -> dict[str, float] | None:
     if latency is None:
         return None
     return {name: getattr(latency, name) for name in ("mean_s", "p50_s", "p95_s", "p99_s")}
-
-
-def share_finished(partitions: Iterable[PartitionStatus]) -> float:
-    """Return the share of a backlog that is finished, from 0 to 1. It is 1 only if all is finished.
-
-    It is a share of the sub-messages, whose total is estimated from the messages read so far. While
-    there is no estimate, it is a share of the offsets: those below the watermark, or the finished
-    messages if there are more of them.
-    """
-    parts = tuple(partitions)
-    if all(part.complete for part in parts):
-        return 1.0
-    lefts = [part.sub_messages_left for part in parts]
-    done = sum(part.sub_messages_finished for part in parts)
-    total = done + sum(filter(None, lefts))
-    if None in lefts:
-        done = sum(map(finished, parts))
-        total = sum(part.end - part.start for part in parts)
-    return min(done / total, NEARLY_ALL) if total > 0 else 0.0
 
 
 def warnings(status: Status) -> Iterator[tuple[str, str, Tone]]:
@@ -398,9 +379,3 @@ def partition_cells(part: PartitionStatus) -> tuple[str, ...]:
     share = figures.percent(share_finished((part,)))
     ends = str(part.watermark), figures.offset(part.committed), str(part.end)
     return (str(part.partition), *ends, share)
-
-
-def finished(part: PartitionStatus) -> int:
-    """Return how many offsets of a partition are known to be finished. There may be more."""
-    offsets = part.end - part.start
-    return min(offsets, max(part.messages_finished, part.watermark - part.start))

@@ -86,7 +86,7 @@ def test_a_change_during_one_pass_applies_in_the_next(command: Command) -> None:
         most = max(most, open_ if line.place not in first else 0)
     assert most == 1
     history = json.loads(command.plan(topic).read_text())["history"]
-    assert [each["what"] for each in history] == ["begun", "changed", "ended", "ended"]
+    assert [each["what"] for each in history] == ["begun", "changed", "went on", "ended"]
     assert "done with the class" in history[2]["details"][0]
 
 

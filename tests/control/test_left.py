@@ -17,9 +17,8 @@ from drainer.engine.control import Pause
 from drainer.errors import PlanRefused, Refused, UsageError
 from drainer.insight.distribution import latency_from
 from drainer.model.account import Event, EventKind, Resuming
-from drainer.model.claims import ALL, class_selector
+from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan
-from drainer.model.progress import Counts
 from drainer.store.place import PLANS
 from drainer.store.plan_file import PlanFile
 from privileges import UNPRIVILEGED
@@ -31,7 +30,7 @@ BEGUN = Event(AT, EventKind.BEGUN, "ana@db1")
 WORDS = ("--engine", "spark", "--master", "local[2]", "--concurrency", "20")
 MORE = "--engine spark --master 'local[2]' --concurrency 20"
 RUN = Resuming(WORDS, ("--set api_token=…",), "spark", "20")
-KILLED = changed(PLAN, history=(BEGUN,), resuming=RUN)
+KILLED = changed(PLAN, history=(BEGUN,), resuming=RUN, share_done=0.4)
 STOPPED = changed(PLAN, history=(BEGUN, replace(BEGUN, what=EventKind.ENDED)))
 HALTED = changed(
     PLAN, history=(BEGUN, replace(BEGUN, what=EventKind.ENDED, details=("halted: no such doc",)))
@@ -77,14 +76,6 @@ def test_what_was_stopped_or_killed_is_listed_with_how_to_resume_it(
         f"drainer resume 'a b.plan.json' {MORE}",
         "drainer resume d.plan.json",
     )
-
-
-def test_no_share_is_shown_for_a_drain_that_ended_within_a_class(tmp_path: Path) -> None:
-    of_class = progress_at(0, sub_messages=Counts(read=70, done=70))
-    claims = {ALL: {0: progress_at(0)}, class_selector("key == 'a'"): {0: of_class}}
-    write(tmp_path, "a", changed(STOPPED, claims=claims))
-    [found] = left_in(tmp_path)
-    assert found_as_json(found)["done"] is None
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,8 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.priority import PriorityClass, PriorityClasses
 from drainer.model.ranges import ranges_of
 from drainer.model.settings import FailureSettings
-from drainer.model.status import Status
+from drainer.model.status import Status, share_finished
 from drainer.policy.rules import RuleFilter
-from drainer.view.status import share_finished
 
 WHERE = "key =~ 'c.*'"
 MESSAGES, FAN_OUT, OF_CLASS = 200, 50, 10

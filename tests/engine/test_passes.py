@@ -53,7 +53,7 @@ def test_the_plan_has_the_end_of_each_pass_and_the_status_of_all(virtual: Virtua
     summary = rehearsal.drain(handler, FIRST)
     assert (summary.status, summary.exit_code) == ("done", EXIT_DONE)
     assert handler.calls == {"open": 2, "close": 2}
-    assert [event.what for event in summary.history] == [EventKind.ENDED, EventKind.ENDED]
+    assert [event.what for event in summary.history] == [EventKind.WENT_ON, EventKind.ENDED]
     elapsed = [status.timing.elapsed_s for status in rehearsal.statuses]
     assert elapsed == sorted(elapsed)
     first = [status for status in rehearsal.statuses if status.progress.turn]

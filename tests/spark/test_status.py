@@ -11,7 +11,7 @@ import pytest
 from builders import a_plan, a_status, changed, counts
 from drainer.model.claims import Shard
 from drainer.model.latency import Latency
-from drainer.model.status import HeldBack, LimitStatus, Load, Status, TimingStatus
+from drainer.model.status import HeldBack, LimitStatus, Load, Status, TimingStatus, share_finished
 from drainer.spark.assign.aggregation import Aggregation, DispatchedTask
 from drainer.spark.assign.status import SparkStatus, repeat_words, task_name
 from drainer.spark.assign.task_monitor import TaskMonitor
@@ -20,7 +20,6 @@ from drainer.spark.state.records import Borrowed, Head, TaskStatus
 from drainer.spark.state.state import Attempt
 from drainer.view.limit import limit
 from drainer.view.live import LineView, frame, status_line
-from drainer.view.status import share_finished
 from drainer.view.terminal import logging_as_json
 from view import samples
 

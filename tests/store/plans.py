@@ -76,6 +76,7 @@ PLAN = a_plan(
         TimeRange(1_795_197_600_000, 1_795_201_200_000),
     ),
     unhandled=Unhandled({"payload.kind == 'set_email'": 2}),
+    share_done=0.625,
 )
 
 

@@ -25,6 +25,7 @@ from drainer.model.status import (
     PartitionStatus,
     Paused,
     Status,
+    share_finished,
 )
 from drainer.view.limit import advice, limit
 from drainer.view.live import (
@@ -38,7 +39,7 @@ from drainer.view.live import (
     progress_view,
     status_line,
 )
-from drainer.view.status import share_finished, warnings
+from drainer.view.status import warnings
 from drainer.view.terminal import Terminal
 
 from . import samples

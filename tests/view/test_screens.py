@@ -153,7 +153,7 @@ def found(name: str, status: Status | None, left: OffsetPlan | None = None) -> F
 FOUND = (
     found("orders.reindexer.plan.json", a_status(eta_s=1_540.0, deadline=DEADLINE)),
     found("orders.second.plan.json", a_status(stopping="Ctrl-C")),
-    found("orders.third.plan.json", None, changed(samples.plan(), history=ENDED)),
+    found("orders.third.plan.json", None, changed(samples.plan(), history=ENDED, share_done=0.51)),
     found("orders.fourth.plan.json", None, changed(samples.plan(), history=ENDED[:1])),
 )
 LONG = "customer-events-production-eu-west-1.customer-events-indexer-blue.plan.json"
