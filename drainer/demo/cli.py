@@ -52,6 +52,6 @@ def demo(
         try:
             Demo(terminal, Path(plans), folder, cluster, messages, concurrency).perform()
         except KeyboardInterrupt:
-            down = f"`{down_command(folder)}` stops them and removes their data"
-            terminal.print_line(f"Kafka and the service of the demo keep running; {down}")
+            gone = "the plan of the demo is removed; Kafka and its service keep running"
+            terminal.print_line(f"{gone}: `{down_command(folder)}` stops them, with their data")
             raise
