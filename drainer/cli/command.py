@@ -167,7 +167,7 @@ def _ensure_strong_mask() -> None:
         raise UsageError(
             f"{mask.VARIABLE} must be a secret of at least {MASK_CHARACTERS_LEAST} characters, but"
             f" has {length}",
-            hint=f'Make one: export {mask.VARIABLE}="$(openssl rand -hex 16)"',
+            hint=f'Make one: `export {mask.VARIABLE}="$(openssl rand -hex 16)"`',
         )
 
 

@@ -397,7 +397,7 @@ def _obstacle(found: FoundDrain, now: datetime) -> Field | None:
     if found.left is not None:
         words = escape.shorten(found.left.account.last_run(now), ENDED_SHOWN)
     elif is_suspended(found.pid):
-        words = f"process {found.pid} is suspended; to continue it: kill -CONT {found.pid}"
+        words = f"process {found.pid} is suspended; to continue it: `kill -CONT {found.pid}`"
     return Field(short(found.about.plan), words) if words else None
 
 

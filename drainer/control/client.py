@@ -238,7 +238,7 @@ def _answer(
 def _read_whole(plan: PlanPlace, connection: socket.socket) -> Iterator[None]:
     """Raise Interrupted if the block can't read an answer to its end."""
     troubles, about = (ValueError, OSError, HTTPException), "can't read the drain's answer: "
-    hint = "Use the drainer version of the drain. To see if it runs: drainer ps"
+    hint = "Use the drainer version of the drain. To see if it runs: `drainer ps`"
     pid, _ = peer(connection)
     with raised_as(Interrupted, *troubles, about=about, hint=hint):
         try:
@@ -250,9 +250,9 @@ def _read_whole(plan: PlanPlace, connection: socket.socket) -> Iterator[None]:
                     way_on = _way_on(plan, OffsetPlan.decode(read_own(plan)).account)
             raise Interrupted("the drain's process is gone", hint=way_on) from None
         except TimeoutError:
-            suspended, way_out = "", f"Try again. If it never answers, end it: kill {pid}"
+            suspended, way_out = "", f"Try again. If it never answers, end it: `kill {pid}`"
             if is_suspended(pid):
-                suspended, way_out = ": it is suspended", f"Continue it: kill -CONT {pid}"
+                suspended, way_out = ": it is suspended", f"Continue it: `kill -CONT {pid}`"
             raise Interrupted(
                 f"the drain's process {pid} does not answer{suspended}", hint=way_out
             ) from None

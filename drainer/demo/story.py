@@ -67,7 +67,7 @@ def fill(settings: ClientSettings, topic: str, messages: int, sandbox: Path) -> 
     if failed:
         raise DrainerError(
             f"can't fill topic {topic}: {failed[0]}",
-            hint=f"See {sandbox / 'broker.log'}, or begin anew: {down_command(sandbox)}",
+            hint=f"See {sandbox / 'broker.log'}, or begin anew: `{down_command(sandbox)}`",
         )
 
 
@@ -139,7 +139,7 @@ class Demo:
 
         Raises DrainerError when the command does not end as it should.
         """
-        self._terminal.show([("$ ", Tone.PLAIN), (join(["drainer", *words]), Tone.PLAIN)])
+        self._terminal.show([("$ ", Tone.PLAIN), (join(["drainer", *words]), Tone.COMMAND)])
         own = {name: text for name, text in os.environ.items() if not name.startswith("DRAINER")}
         # No profile of the user changes these commands.
         own |= {"DRAINER_BOOTSTRAP_SERVER": self._servers, "XDG_CONFIG_HOME": str(self._folder)}
@@ -218,4 +218,6 @@ class Demo:
             "# stops Kafka and the service, and removes their data:",
             down_command(self._sandbox),
         ):
-            self._terminal.show([("  ", Tone.PLAIN), (line, Tone.PLAIN)])
+            self._terminal.show(
+                [("  ", Tone.PLAIN), (line, Tone.PLAIN if line[0] == "#" else Tone.COMMAND)]
+            )

@@ -119,7 +119,7 @@ class RedriveProgress:
         if (running := self.running) is not None and running.drain_id not in known:
             anyway = "To redrive anyway, which may repeat letters, add --accept-repeats."
             if running.is_of_plan_here:
-                hint = f"Wait for it, or resume it: {command('resume', running.plan)}. {anyway}"
+                hint = f"Wait for it, or resume it: `{command('resume', running.plan)}`. {anyway}"
             else:
                 hint = f"Find who runs redrives of this topic, and resume the plan there. {anyway}"
             raise PlanRefused(

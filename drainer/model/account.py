@@ -255,7 +255,7 @@ class Resuming(JsonRecord):
 
     def way(self, plan: str | Path) -> str:
         """Return a sentence with the command, and with the names of the options that it lacks."""
-        return f"To resume it: {self.command(plan)}{self.lacking}"
+        return f"To resume it: `{self.command(plan)}`{self.lacking}"
 
     @property
     def to_add(self) -> str:

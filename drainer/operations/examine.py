@@ -87,7 +87,7 @@ def _account(_: Cluster, loaded: LoadedPlan) -> None:
 
 
 def _undo(loaded: LoadedPlan) -> str:
-    return command("plan undo", loaded.path)
+    return f"`{command('plan undo', loaded.path)}`"
 
 
 def _cluster(cluster: Cluster, loaded: LoadedPlan) -> None:
@@ -125,7 +125,8 @@ def _log(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool) -> None:
     if gaps and not gap_accepted:
         raise PlanRefused(
             f"retention deleted records before the drain handled them: {name_lost(gaps)}",
-            hint=f"To skip the gap: {plan.account.resuming.command(loaded.path, ['--accept-gap'])}"
+            hint="To skip the gap:"
+            f" `{plan.account.resuming.command(loaded.path, ['--accept-gap'])}`"
             if plan.terms.redrive is None
             else "Use `drainer redrive`: it skips the gap and redrives the rest.",
         )

@@ -373,7 +373,7 @@ def _check_plan(file: SavedPlan, request: Request, topic_id: str) -> LoadedPlan 
         if known.account.state is not None or not (redrives or _did_nothing(seen)):
             repeats = ", and repeat what is done above it, name another file with --plan."
             if known.account.state is None and _finished_nothing(seen):
-                repeats = f" before the drain: {command('plan undo', path)}, and run again."
+                repeats = f" before the drain: `{command('plan undo', path)}`, and run again."
             raise PlanRefused(
                 f"{path} is the plan of an unfinished drain of this topic and group",
                 hint=f"To begin again from the group's offset{repeats}"
@@ -419,5 +419,5 @@ def _check_committed(cluster: Cluster, path: PlanPlace, seen: LoadedPlan) -> Non
                 f" {done[number]}, but group {plan.terms.group} is at"
                 f" {'no offset' if offset is None else offset}",
                 hint="To handle it all again, name another file with --plan. To move the group"
-                f" there: {command('resume', path)}",
+                f" there: `{command('resume', path)}`",
             )

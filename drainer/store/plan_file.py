@@ -203,7 +203,7 @@ class SavedPlan(ABC):
             raise PlanRefused(
                 f"{self.path} names a state at {uri_to_keep(state.uri)}, which drainer reads"
                 " only with your consent",
-                hint=f"Resume it and confirm: {plan.account.resuming.command(self.path)}",
+                hint=f"Resume it and confirm: `{plan.account.resuming.command(self.path)}`",
             )
         account = replace(plan.account, state=replace(state, uri=uri))
         return OffsetPlan(plan.terms, account)
@@ -406,8 +406,8 @@ class PlanFile(SavedPlan):
         except filelock.Timeout:
             raise PlanRefused(
                 f"another drainer process uses {self.path}",
-                hint=f"To see it: {command('watch', self.path)}. To end it: "
-                f"{command('stop', self.path)}, which prints how to resume.",
+                hint=f"To see it: `{command('watch', self.path)}`. To end it: "
+                f"`{command('stop', self.path)}`, which prints how to resume.",
             ) from None
         except OSError as error:
             raise PlanRefused(

@@ -26,15 +26,15 @@ STYLES: dict[str, Style] = {
     Tone.BAD: Style.parse("bold red"),
     Tone.HINT: Style.parse("bold cyan"),
     Tone.QUIET: Style.parse("dim"),
+    Tone.COMMAND: Style.null(),
 }
 Pieces = list[tuple[str, Tone]]  # The texts of a line, each with its tone.
 _BAR = 24  # The width of a full bar in a table, in characters.
 _MARK = 2  # The width of a mark and the space behind it.
 _LONG_LEAST = 24  # A last column of long texts is at least this wide.
-COMMAND = "drainer "
-_WORDS = re.compile(r" *(?:`[^`]{1,60}`|[^ ])+| +")
-_LONG_COMMAND = re.compile(r"( *`drainer [^`]{61,}`)")
-_ARGUMENTS = re.compile(r" *(?:'[^']*'|[^ ])+| +")
+# In a sentence, commands are in backquotes. Their arguments are quoted as ``shlex`` does it.
+_WORDS = re.compile(r""" *(?:`drainer (?:'[^']*'|"'"|[^'`])++`|`[^`]{1,60}`|[^ ])+| +""")
+_ARGUMENTS = re.compile(r""" *(?:'[^']*'|"'"|[^ ])+| +""")
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -52,9 +52,10 @@ def segments(line: Pieces, width: int | None = None) -> list[Segment]:
 def wrapped(line: Pieces, width: int | None, indent: int | None = None) -> Iterator[Pieces]:
     """Yield a line as lines of at most ``width`` cells, which are broken between words.
 
-    Further lines are indented, by default to where the text begins, unless a word needs the room. A
-    broken command goes on after a backslash, so that it can still be copied. Words and short
-    commands in backquotes stay whole.
+    Further lines are indented, by default to where the text begins, unless a word needs the room.
+    Words stay whole, and so does a command in backquotes that fits on a line of its own. Any other
+    command, such as a piece with the tone COMMAND, goes on after a backslash, so that it can still
+    be copied.
     """
     line = [(printable(text), tone) for text, tone in line]
     if width is None or sum(cell_len(text) for text, _ in line) <= width:
@@ -66,17 +67,20 @@ def wrapped(line: Pieces, width: int | None, indent: int | None = None) -> Itera
         indent = len(label) if is_label else len(text) - len(text.lstrip(" ")) + _MARK
     row: Pieces = []
     used, indent = 0, indent if width - indent >= _LONG_LEAST else _MARK
-    for text, tone in ((part, tone) for whole, tone in line for part in _LONG_COMMAND.split(whole)):
-        is_command = text.startswith(COMMAND) or _LONG_COMMAND.fullmatch(text) is not None
-        for number, word in enumerate((_ARGUMENTS if is_command else _WORDS).findall(text)):
-            if used + cell_len(word) + is_command * _MARK > width and row and word[0] == " ":
-                yield [*row, (" \\" * (is_command and number > 0), Tone.PLAIN)]
-                word = word.lstrip(" ")  # noqa: PLW2901
-                used = max(0, min(indent, width - cell_len(word)))
-                row = [(" " * used, Tone.PLAIN)]
-            before = row.pop()[0] if row and row[-1][1] is tone else ""
-            row.append((before + word, tone))
-            used += cell_len(word)
+    for text, tone in line:
+        for word in [text] if tone is Tone.COMMAND else _WORDS.findall(text):
+            is_long = "`drainer " in word and cell_len(word.lstrip(" ")) > width
+            breaks = is_long or tone is Tone.COMMAND
+            for number, part in enumerate(_ARGUMENTS.findall(word) if breaks else [word]):
+                needed = cell_len(part if number else word) + breaks * _MARK
+                if used + needed > width and row and part[0] == " ":
+                    yield [*row, (" \\" * (breaks and number > 0), Tone.PLAIN)]
+                    part = part.lstrip(" ")  # noqa: PLW2901
+                    used = max(0, min(indent, width - cell_len(part)))
+                    row = [(" " * used, Tone.PLAIN)]
+                before = row.pop()[0] if row and row[-1][1] is tone else ""
+                row.append((before + part, tone))
+                used += cell_len(part)
     yield row
 
 

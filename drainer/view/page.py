@@ -31,6 +31,7 @@ class Tone(StrEnum):
     BAD = "bad"
     HINT = "hint"
     QUIET = "quiet"
+    COMMAND = "command"  # The text is a command, which a person may copy into a shell.
 
 
 @dataclass(frozen=True, slots=True)

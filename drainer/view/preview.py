@@ -35,7 +35,7 @@ def preview_page(action: Preview) -> Page:
                 "Plan",
                 deadline_field(action.deadline),
                 Field("plan", str(action.plan_path), "drainer saves progress here"),
-                Field("undo", undo) if action.plan.terms.commits else None,
+                Field("undo", undo, tone=Tone.COMMAND) if action.plan.terms.commits else None,
             ),
         ),
         subject=f"{_verb(action)} {action.plan.terms.topic} for group {action.plan.terms.group}",

@@ -170,9 +170,9 @@ def _plan(summary: Summary) -> Iterator[Field]:
     last = summary.last
     yield Field("plan", last.plan)
     if summary.status == "done":
-        yield Field("verify", command("plan verify", last.plan))
+        yield Field("verify", command("plan verify", last.plan), tone=Tone.COMMAND)
         if summary.undo is not None:
-            yield Field("undo", summary.undo)
+            yield Field("undo", summary.undo, tone=Tone.COMMAND)
     if last.timing.latency is not None:
         yield Field("latency", figures.latency(last.timing.latency), "of handle, in this run")
 
@@ -238,14 +238,14 @@ def _failures(summary: Summary) -> Iterator[Item | None]:
             why = f"too large for {topic}: a redrive reads their messages again"
             kept = (summary.originals_kept,) if summary.originals_kept else ()
             yield Field("no payload", figures.counted(left_out, "letter"), why, lines=kept)
-        yield Field("dead letters", f"drainer dead list {option}")
+        yield Field("dead letters", f"drainer dead list {option}", tone=Tone.COMMAND)
         if summary.left_alone is None:
             handler = shlex.join(summary.handler) or "--handler …"
             needed = summary.resuming.handler_options.items()
             known = {word.partition("=")[0] for word in summary.handler}
             lacks = (text.split(" ", 1) for name, text in needed if name not in known)
             note = f"add {words}" if (words := " ".join(map(shlex.join, lacks))) else ""
-            yield Field("redrive", f"drainer redrive {option} {handler}", note)
+            yield Field("redrive", f"drainer redrive {option} {handler}", note, Tone.COMMAND)
 
 
 def parked_field(parked: ParkedLanes, note: str = "") -> Field | None:

@@ -273,7 +273,7 @@ class Terminal:
         for hint in page.hints:
             self.hint(hint)
         for way in page.ways_on:
-            show([(f"{way.label}: ", Tone.STRONG), (way.value, Tone.PLAIN)])
+            show([(f"{way.label}: ", Tone.STRONG), (way.value, Tone.COMMAND)])
             if way.note:
                 show([(f"  {way.note}", Tone.PLAIN)])
 

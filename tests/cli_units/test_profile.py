@@ -232,7 +232,7 @@ def test_help_is_short_and_leads_to_all_of_it(home: Path, command: str, most: in
 def test_a_weak_secret_masks_nothing_and_is_refused(home: Path, weak: str) -> None:
     _, err = drainer("plan", "show", "none", env={"DRAINER_MASK_KEYS": weak}, code=2)
     assert "error: DRAINER_MASK_KEYS must be a secret of at least 16 characters" in err
-    assert 'hint: Make one: export DRAINER_MASK_KEYS="$(openssl rand' in err
+    assert 'hint: Make one: `export DRAINER_MASK_KEYS="$(openssl rand' in err
 
 
 @pytest.mark.parametrize("home", ["/dev/null", None])

@@ -81,9 +81,9 @@ def test_what_was_stopped_or_killed_is_listed_with_how_to_resume_it(
 @pytest.mark.parametrize(
     ("plan", "error", "hint"),
     [
-        (HALTED, ", halted: no such doc", "To resume it: drainer resume "),
+        (HALTED, ", halted: no such doc", "To resume it: `drainer resume "),
         (KILLED, " was killed, or still runs elsewhere; its plan was last written at ", MORE),
-        (UNDONE, "; a resume commits again what is done", "To resume it: drainer resume "),
+        (UNDONE, "; a resume commits again what is done", "To resume it: `drainer resume "),
         (DONE, " ended at ", "Nothing is left to resume: see `drainer plan show "),
     ],
 )

@@ -195,7 +195,7 @@ def test_a_drain_whose_process_is_gone_is_reported_with_its_resume(
         pytest.raises(Interrupted, match="process is gone") as raised,
     ):
         list(client.watch(plan.path))
-    assert raised.value.hint == f"To resume it: drainer resume {plan.path}"
+    assert raised.value.hint == f"To resume it: `drainer resume {plan.path}`"
 
 
 def test_a_drain_that_is_suspended_is_named_with_its_plan_and_how_to_continue_it(
@@ -219,8 +219,8 @@ def test_a_drain_that_is_suspended_is_named_with_its_plan_and_how_to_continue_it
         page = str(running_page([found]))
         suspended.kill()
     assert (found.about.plan, found.about.topic) == (str(plan.path), "orders")
-    assert f"suspended; to continue it: kill -CONT {suspended.pid}" in page
-    assert raised.value.hint == f"Continue it: kill -CONT {suspended.pid}"
+    assert f"suspended; to continue it: `kill -CONT {suspended.pid}`" in page
+    assert raised.value.hint == f"Continue it: `kill -CONT {suspended.pid}`"
 
 
 def test_a_request_whose_client_has_gone_is_not_carried_out(

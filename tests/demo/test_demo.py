@@ -154,7 +154,7 @@ def test_a_message_that_can_not_be_written_ends_the_demo(
     refused = f"can't fill topic {topic_name}: {topic_name}/0: .*too large"
     with pytest.raises(DrainerError, match=refused) as caught:
         fill(cluster.settings, topic_name, 3, tmp_path)
-    assert f"{tmp_path}/broker.log, or begin anew: drainer sandbox down" in str(caught.value.hint)
+    assert f"{tmp_path}/broker.log, or begin anew: `drainer sandbox down" in str(caught.value.hint)
 
 
 @pytest.mark.long

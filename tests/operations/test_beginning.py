@@ -209,7 +209,7 @@ def test_a_plan_that_moved_the_group_is_kept_until_that_is_undone(
 
     with pytest.raises(PlanRefused, match="unfinished") as caught:
         story.prepared()
-    assert f"drainer plan undo {story.file.path}, and run again" in (caught.value.hint or "")
+    assert f"`drainer plan undo {story.file.path}`, and run again" in (caught.value.hint or "")
 
     loaded = story.file.load()
     moves = undo_moves(story.cluster, loaded)
@@ -229,7 +229,7 @@ def test_a_plan_of_which_something_was_handled_is_kept_even_after_an_undo(story:
     hint = caught.value.hint or ""
     assert "To begin again" in hint
     assert "name another file with --plan" in hint
-    assert hint.endswith(f"drainer resume {story.file.path}")
+    assert hint.endswith(f"`drainer resume {story.file.path}`")
 
 
 def test_a_plan_that_a_drain_works_with_is_kept_even_if_nothing_was_handled(story: Story) -> None:

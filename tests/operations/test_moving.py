@@ -118,7 +118,7 @@ def test_undo_puts_a_group_back_that_somebody_else_moved(story: Story) -> None:
             ensure_all(examine(story.cluster, story.file.load()))
         hint = moved.value.hint or ""
         assert "If the move was on purpose, or others went on from here, move this plan out" in hint
-        assert "resume, which repeats only what others handled since: drainer plan undo " in hint
+        assert "resume, which repeats only what others handled since: `drainer plan undo " in hint
 
         put_back(story)
         assert story.committed == 10

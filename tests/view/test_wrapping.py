@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import shlex
+from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 
+import drainer
+from drainer.text.escape import command
 from drainer.view.layout import plain, wrapped
 from drainer.view.page import Column, Field, Page, Table, Tone, section
 from drainer.view.page import Line as PageLine
@@ -45,7 +50,8 @@ def test_a_word_that_is_longer_than_the_screen_stays_whole(word: str) -> None:
 
 @pytest.mark.parametrize("width", [20, 30, 60, 80])
 def test_a_broken_command_can_be_copied_into_a_shell(width: int) -> None:
-    lines = lines_of("resume: ", RESUME, width=width)
+    pieces = [("resume: ", Tone.STRONG), (RESUME, Tone.COMMAND)]
+    lines = [plain(line) for line in wrapped(pieces, width)]
     assert len(lines) > 1
     copied = "\n".join(lines).removeprefix("resume: ").replace("\\\n", "")
     assert shlex.split(copied) == shlex.split(RESUME)
@@ -56,8 +62,34 @@ def test_a_long_command_in_a_hint_can_be_copied_into_a_shell(width: int) -> None
     lines = lines_of("hint: ", f"To go on, type `{RESUME}`, or wait for it.", width=width)
     _, copied, rest = "\n".join(lines).split("`")
     assert shlex.split(copied.replace("\\\n", "")) == shlex.split(RESUME)
-    assert "\n" in copied
+    assert "\n" in copied or width == 80
     assert "\\" not in rest
+
+
+def test_a_command_in_a_sentence_begins_a_line_rather_than_go_on_in_another() -> None:
+    stop = command("stop", "orders.search.plan.json")
+    text = f"To see it, wait for it, or read on. To end it: `{stop}`, which prints how to resume."
+    first, second, third = lines_of("hint: ", text, width=60)
+    assert first == "hint: To see it, wait for it, or read on. To end it:"
+    assert (second, third) == (f"  `{stop}`, which prints how", "  to resume.")
+    long = command("resume", "it's my.plan", options=["--handler", "my_handlers.py:Reindex"])
+    first, *copied = lines_of("hint: ", f"To resume it: `{long}`", width=40)
+    assert first == "hint: To resume it:"
+    assert shlex.split("\n".join(copied).strip(" `").replace("\\\n", "")) == shlex.split(long)
+
+
+def test_a_sentence_that_begins_with_the_name_of_the_program_is_no_command() -> None:
+    text = "drainer sets the plan of the drain aside, because nothing of it was handled"
+    assert "\\" not in "".join(lines_of("warning: ", text))
+
+
+def test_every_command_in_a_sentence_is_in_backquotes() -> None:
+    verbs = "run|resume|ps|watch|set|pause|unpause|stop|plan|dead|redrive|sandbox"
+    bare = re.compile(rf"(?<!`)\{{[\w.]*command\(|: (?:kill|export|drainer (?:{verbs})\b)")
+    for path in Path(drainer.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.JoinedStr | ast.Constant):
+                assert not bare.search(ast.unparse(node)), f"{path.name}:{node.lineno}"
 
 
 def test_only_a_screen_breaks_lines() -> None:
