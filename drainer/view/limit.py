@@ -74,6 +74,10 @@ def limit_of(status: Status) -> Bottleneck:
     in_lane = max((waiting for _, waiting in limits.hottest), default=0)
     longest = bool(in_lane and eta_s and lane_s and lane_s >= AT_LANE * eta_s)
     only_retries = bool(failures.waiting) and not (workers or limits.lanes_ready)
+    # The mean rate rises for some seconds. Until then, lanes that wait though workers are free, and
+    # not for retries, tell that they wait for --rate.
+    held_up = limits.lanes_ready > 0 and workers + failures.waiting < BUSY * limits.concurrency
+    at_rate = held_up or progress.rate_now >= AT_RATE * (failures.rate or 0)
     alone = workers <= 2 and not limits.lanes_ready and in_lane > 1
     signs = {
         Bottleneck.PAUSE: status.control.paused is not None,
@@ -81,7 +85,7 @@ def limit_of(status: Status) -> Bottleneck:
         Bottleneck.TROUBLE: status.health.is_kept_waiting and not busy,
         Bottleneck.PROCESSOR: limits.processor.used + limits.processor.waited >= FULL,
         Bottleneck.HOT_LANE: longest or ((all_read or full) and alone),
-        Bottleneck.RATE: failures.rate is not None and progress.rate_now >= AT_RATE * failures.rate,
+        Bottleneck.RATE: failures.rate is not None and at_rate,
         Bottleneck.WRITE_CAP: busy and status.caps.write_binds,
         Bottleneck.BLOCKED: busy and status.health.is_blocked,
         Bottleneck.HANGS: busy and _hangs(status),

@@ -403,6 +403,19 @@ def test_a_handler_that_waits_is_the_limit_itself(kind: Kind, virtual: VirtualDr
     )
 
 
+def test_a_rate_is_the_limit_before_its_mean_has_risen(virtual: VirtualDrains) -> None:
+    """Lanes wait then, and workers are free: the machine has no part in that."""
+    rehearsal = virtual.rehearsal(
+        in_lanes(400), LocalSettings(concurrency=100), failures=FailureSettings(rate=30.0)
+    )
+    first = drained(rehearsal, virtual.handler(OnTheLoop, lambda sub: 2.0))[:10]
+    waiting = [status for status in first if status.limits.lanes_ready]
+    assert min(status.progress.rate_now for status in waiting) < 20
+    assert {*map(limit_of, waiting)} == {Bottleneck.RATE}
+    full = changed(waiting[0], processor=Load(0.97, 0.0))
+    assert limit_of(full) is Bottleneck.PROCESSOR
+
+
 def test_lanes_that_wait_behind_a_barrier_are_limited_by_it(virtual: VirtualDrains) -> None:
     before, after = ([f"k{n}"] for n in range(30)), ([f"k{n}"] for n in range(300))
     rehearsal = virtual.rehearsal({0: log_of(*before, [None], *after)}, AT_ONCE)
