@@ -296,11 +296,11 @@ def _watch_all(terminal: Terminal) -> None:
 
 
 def _end_line(found: FoundDrain) -> str:
-    """Return ``orders for indexer  killed``, or how else a drain ended that ran until now."""
+    """Return ``orders.indexer.plan.json  killed``, or how else a drain ended that ran until now."""
     how = "ended"
     with suppress(OSError, ValueError, DrainerError):  # The plan may be elsewhere, or gone.
         how = OffsetPlan.decode(read_own(Path(found.about.plan))).account.how_ended
-    return f"{found.about.topic} for {found.about.group}  {how}"
+    return f"{short(found.about.plan)}  {how}"
 
 
 def state_of(found: FoundDrain) -> str:
@@ -340,9 +340,14 @@ def running_page(found: Sequence[FoundDrain], now: datetime | None = None) -> Pa
 
 
 def found_line(found: FoundDrain) -> str:
-    """Return ``orders for indexer  draining  41.2%  3m 20s left, done at 17:31  890 …/s``."""
-    about, status = found.about, found.status
-    words = [f"{about.topic} for {about.group}", state_of(found)]
+    """Return ``orders.indexer.plan.json  draining  41.2%  3m 20s left, done at 17:31  890 …/s``.
+
+    If the drain is paused, the line says who paused it, and until when and why.
+    """
+    status, state = found.status, state_of(found)
+    if status is not None and status.control.paused is not None and state == "paused":
+        state = status.control.paused.in_words()
+    words = [short(found.about.plan), state]
     if status is not None:
         words += [_done(found), time_left(status, datetime.now(UTC))]
         words.append(f"{figures.rate(status.progress.rate_now)} sub-messages/s")

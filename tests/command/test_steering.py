@@ -422,8 +422,8 @@ def test_all_drains_are_watched_a_line_each(command: Command, on_terminal: OnTer
     screen = on_terminal("watch", "--all")
     plain = command.start("watch", "--all")
     for topic in topics:
-        screen.shows(f"{topic.name} for {command.group(topic)}  draining")
-        plain.prints(f"{topic.name} for {command.group(topic)}  draining")
+        screen.shows(f"{command.plan(topic).name}  draining")
+        plain.prints(f"{command.plan(topic).name}  draining")
     screen.shows("Ctrl-C leaves; the drains go on")
     command.gate.touch()
     for running in drains:
@@ -431,6 +431,6 @@ def test_all_drains_are_watched_a_line_each(command: Command, on_terminal: OnTer
     shown, printed = screen.ends(0), plain.ends(0).err
     assert "no drain is running" in shown
     for topic in topics:
-        end = f"{topic.name} for {command.group(topic)}  done"
+        end = f"{command.plan(topic).name}  done"
         assert end in shown
         assert end in printed
