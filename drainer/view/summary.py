@@ -306,9 +306,12 @@ def _headline(summary: Summary) -> Line:
             done = f": {messages}, {subs}"
             if summary.sub_messages.skipped:
                 done += f", {figures.count(summary.sub_messages.skipped)} of them skipped"
+            text, tone, mark = verb, Tone.GOOD, OK
             if summary.exit_code:
-                return Line(f"{verb}, {_shortcomings(summary)}", Tone.WARN, WARN, done)
-            return Line(verb, Tone.GOOD, OK, done)
+                text, tone, mark = f"{verb}, {_shortcomings(summary)}", Tone.WARN, WARN
+            elif NOT_MATCHED in (summary.left_alone or ()) and not summary.messages.finished:
+                text, tone, mark = "No letter matched the filter", Tone.WARN, WARN
+            return Line(text, tone, mark, done)
         case "class-done" | "class-waits":
             finished = priority.finished(summary.last.progress)
             done = f": {figures.counted(finished, 'sub-message')}{_to_go(summary)} for a resume"

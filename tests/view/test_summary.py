@@ -24,6 +24,7 @@ from drainer.model.merging import merge
 from drainer.model.priority import ClassStatus
 from drainer.model.status import CLASS_DONE, FailureStatus, PartitionResult
 from drainer.model.terms import PayloadSettings
+from drainer.policy.redrive import NOT_MATCHED
 from drainer.text.mask import VARIABLE, mask_text
 from drainer.view.page import Tone
 from drainer.view.summary import summary_page
@@ -75,6 +76,10 @@ def test_a_drain_that_ended_well_is_silent_when_quiet() -> None:
         (
             {"left_alone": {}, "sub_messages": counts(done=7, dead=2)},
             "✓ Redriven: ",
+        ),
+        (
+            {"left_alone": {NOT_MATCHED: 17}, "messages": counts(), "sub_messages": counts()},
+            "! No letter matched the filter: 0 messages, 0 sub-messages",
         ),  # of former runs
         ({"status": "interrupted", "exit_code": 4}, "■ Interrupted; no data lost"),
         (
