@@ -301,8 +301,10 @@ def _done(progress: ProgressStatus) -> Iterator[Field]:
     """Yield the progress of priority classes, of messages, and of sub-messages."""
     yield from priority.fields_now(progress)
     messages = figures.count(sum(part.messages_finished for part in progress.partitions))
-    total = figures.count(sum(part.end - part.start for part in progress.partitions))
-    yield Field("messages", priority.messages_words(progress, f"{messages} of ~{total}"))
+    if not progress.complete:  # Afterwards it is known which offsets had no message.
+        total = sum(part.end - part.start for part in progress.partitions)
+        messages += f" of ~{figures.count(total)}"
+    yield Field("messages", priority.messages_words(progress, messages))
     subs = progress.sub_messages
     others = figures.tally(*((getattr(subs, each.value), each.value) for each in OTHERWISE))
     if subs.unsplit:

@@ -182,6 +182,7 @@ def test_the_last_frame_leaves_out_what_is_of_no_use() -> None:
         assert "limited by" not in text
         assert "hottest" not in text
     assert words_of(done)[1].endswith("100%             done")
+    assert "  messages      1,230,000 done" in words_of(done), "other offsets had no message"
     assert "100%" in words_of(done)[-1]
 
 

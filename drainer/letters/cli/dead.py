@@ -152,6 +152,7 @@ def overview_page(
             " and is not counted here"
         )
     source = f"redriven: as recorded by group {redriven.group}"
+    source += "; what died again has a letter for each time" * bool(found.redriven)
     return Page(
         _headline(found),
         (
