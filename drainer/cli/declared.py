@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from itertools import chain
@@ -114,7 +115,8 @@ def _tuned(context: Any, option: Option) -> tuple[str | None, Any]:
 def given_in(context: Any, options: Iterable[Option]) -> dict[str, Any]:
     """Return the values that were given, by the field of the option.
 
-    Raises UsageError, which names the options, if values can't be understood.
+    Raises UsageError, which names the options, if values can't be understood. The commands in its
+    hint name the plan that was given before them.
     """
     found: dict[str, Any] = {}
     errors: list[UsageError] = []
@@ -127,6 +129,8 @@ def given_in(context: Any, options: Iterable[Option]) -> dict[str, Any]:
             with raised_as(UsageError, about="" if option.is_argument else about):
                 found[option.field] = option.parse(value)
         except UsageError as error:
+            if error.hint is not None and (plan := found.get("plan")) is not None:
+                error.hint = error.hint.replace(" PLAN", f" {shlex.quote(str(plan))}")
             errors.append(error)
     if len(errors) > 1:
         hints = " ".join(each.hint for each in errors if each.hint)

@@ -24,6 +24,7 @@ from drainer.limits.search.boundary import MeasuredLimits, as_json, cap_curve, f
 from drainer.model.rate_cap import CapCurve
 from drainer.operations.start import Prepared
 from drainer.store.atomic_file import write_whole
+from drainer.text.escape import command
 
 SAMPLED = 2_000  # This many messages are read to learn their mean size.
 _OTHER = "Name another file, or measure again with `drainer limits --out FILE`."
@@ -87,7 +88,8 @@ class LimitsFile:
                     raise LimitsRefused("it is too large for a limits file", hint=_OTHER)
                 return from_json(orjson.loads(self.path.read_bytes()))
             except FileNotFoundError:
-                hint = "Run `drainer limits -b BROKER --out FILE`, or give a rate such as 50MB/s."
+                run = command("limits", options=["-b", "BROKER", "--out", str(self.path)])
+                hint = f"Run `{run}`, or give a rate such as 50MB/s."
                 raise LimitsRefused("it does not exist", hint=hint) from None
             except OSError as error:
                 why = f"it can't be read: {error.strerror or error}"

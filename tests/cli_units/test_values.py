@@ -163,8 +163,9 @@ def test_an_option_that_can_not_be_set_differs_from_one_that_there_is_not(
 
 @pytest.mark.parametrize("text", ["9.json", "2026-11-30.json", "50MB.json", "./50"])
 def test_a_limits_file_that_is_missing_is_not_taken_for_a_rate(text: str) -> None:
-    with pytest.raises(LimitsRefused, match="does not exist"):
+    with pytest.raises(LimitsRefused, match="does not exist") as caught:
         load_limits(text)
+    assert f"drainer limits -b BROKER --out {text.removeprefix('./')}`" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize("text", ["", ".", "/"])

@@ -53,6 +53,12 @@ def run(words: str, plan: Path = Path("p"), **env: str) -> Result:
         (f"estimate {WHAT} --latency 20", "--latency: 20 of what?", "20ms, 20s, 20m"),
         (f"run {WHAT} --rate 200", "--rate '200' is not a rate", "Write 200/s or 200/m."),
         (f"run {WHAT} --rate 0", "--rate '0' is not a rate", "`drainer pause PLAN`"),
+        ("set 'my x.json' rate=0", "'0' is not a rate", "`drainer pause 'my x.json'`"),
+        (
+            "set 'my x.json' handler=x",
+            "handler can't change while a drain runs",
+            "Use `drainer stop 'my x.json'`, then `drainer resume 'my x.json' --handler …`.",
+        ),
         (f"run {WHAT} --broker-limits 50MB", "--broker-limits '50MB' is not a rate", "50MB/s,"),
         (f"run {WHAT} --rate 5kb/s", "--rate '5kb/s' is not a rate", "--broker-limits 50MB/s"),
         (f"run {WHAT} --until +0", "--until '+0' is not one of end, +N, an offset", ""),
