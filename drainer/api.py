@@ -28,13 +28,7 @@ from drainer.handler import Handler
 from drainer.host.calls import has_running_loop
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import BOOTSTRAP, BootstrapMissing, ClientSettings
-from drainer.loading.loader import (
-    NO_EXTRAS,
-    LoadedHandler,
-    is_local,
-    load_handler,
-    resume_call,
-)
+from drainer.loading.loader import NO_EXTRAS, LoadedHandler, load_handler
 from drainer.model.option import option_name, options_of
 from drainer.model.priority import NO_CLASSES
 from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, LocalSettings
@@ -322,9 +316,7 @@ def done(summary: Summary, *, interrupted: bool = False) -> Summary:
     # The last lines of a traceback are those that a person reads.
     ended: BaseException = KeyboardInterrupt(str(cause)) if interrupted else cause
     if summary.resume is not None:
-        local = next(filter(is_local, summary.handler), None)
-        way = f"{summary.resume}{summary.resuming.lacking}"
-        ended.add_note(f"resume: {resume_call(str(summary.plan), local) if local else way}")
+        ended.add_note(f"resume: {summary.resume}{summary.resuming.lacking}")
     if ended is cause:
         raise cause
     raise ended from cause

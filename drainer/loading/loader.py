@@ -33,6 +33,7 @@ from drainer.host.forks import FORKS, end_if_forked
 from drainer.loading.extensions import Extension
 from drainer.loading.importing import ENTRY_POINTS, digest_of, guarded, import_place, place_and_name
 from drainer.message import Message, SubMessage
+from drainer.model.account import local_class
 from drainer.model.listed import listed
 from drainer.model.terms import BY_HANDLER, PayloadSettings, Terms, TimeRange
 from drainer.policy.redrive import Split, only_in, selects
@@ -268,17 +269,6 @@ def _entry_point(reference: str) -> EntryPoint | None:
     return None if name else next(iter(entry_points(group=ENTRY_POINTS, name=place)), None)
 
 
-def is_local(reference: str) -> bool:
-    """Return whether a handler is known only to the program or notebook that defined it."""
-    return reference.startswith("__main__:") or "<locals>" in reference
-
-
-def resume_call(plan: str, reference: str) -> str:
-    """Return the call with which a program resumes a drain whose handler it has defined."""
-    name = reference.rpartition(":")[2].rpartition(".")[2]
-    return f"drainer.resume({plan!r}, client=…, handler={name})"
-
-
 def foreign_code(terms: Terms) -> Iterator[tuple[str, str]]:
     """Yield the code that the terms name. Each piece comes with the field that names it.
 
@@ -409,11 +399,12 @@ def _find(module: ModuleType, name: str, reference: str) -> Any:
     try:
         return attrgetter(name)(module)
     except AttributeError:
-        if is_local(reference):
+        if local := local_class(reference):
             raise UsageError(
                 f"{reference!r} is not in a file that this process can load",
-                hint="A program or a notebook defined it. Resume there:"
-                f" {resume_call('PLAN', reference)}",
+                hint="A program or a notebook defined it. To resume its drain there:"
+                f" drainer.resume('PLAN', client=…, handler={local}). For a command, put the class"
+                f" into a file: --handler FILE.py:{local}",
             ) from None
         names = ", ".join(sorted(known)) or "neither a drainer.Handler nor a function `handle`"
         raise UsageError(

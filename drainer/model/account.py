@@ -18,10 +18,12 @@ from drainer.model.claims import ALL, Claims, Shard, class_of, class_selector
 from drainer.model.codec import JsonRecord, Whole
 from drainer.model.latency import Latency
 from drainer.model.listed import clock_time
+from drainer.model.option import options_of
 from drainer.model.predicate import Predicate
 from drainer.model.priority import NO_CLASSES, PriorityClasses
 from drainer.model.progress import Counts, Progress
 from drainer.model.ranges import Range, Ranges, RangeSet, join_ranges, subtract
+from drainer.model.settings import LocalSettings
 from drainer.model.unhandled import Unhandled
 from drainer.text.escape import SCREEN, command, encodable, is_printable
 from drainer.text.mask import mask_text, masking
@@ -220,11 +222,22 @@ _HERE = re.compile(r"local(\[.*\])?|yarn")  # Masters that lead to no other plac
 # What these options name is in the terms, and a resume asks for it.
 _ASKED_FOR = ("--handler", "--value-format", "--bootstrap-server", "--client-config", "--registry")
 OPTIONS_MOST = 100
+_LOCAL = re.compile(r"(?:__main__:|.*<locals>\.)([\w.]+)")
+
+
+def local_class(reference: str) -> str | None:
+    """Return the class that a reference names if only the program that defined it has it.
+
+    A notebook is such a program, too. Return None for a handler that any process can load.
+    """
+    return found[1] if (found := _LOCAL.fullmatch(reference)) else None
 
 
 def _is_harmless(name: str, text: str) -> bool:
     """Return whether an option names no code, no secret and no place to connect to."""
     match name:
+        case "--handler":
+            return local_class(text) is not None  # The program that resumes the drain has it.
         case "--tune":
             return text.partition("=")[0] in _HARMLESS_TUNE
         case "--set":  # For the handler ``produce``, ``split`` names code.
@@ -250,28 +263,59 @@ class Resuming(JsonRecord):
     concurrency: _Short = ""
 
     def command(self, plan: str | Path, more: Sequence[str] = ()) -> str:
-        """Return the command that resumes the drain, in a form that can be copied to a shell."""
-        return command("resume", plan, options=(*more, *self.options))
+        """Return the command that resumes the drain, in a form that can be copied to a shell.
 
-    def way(self, plan: str | Path) -> str:
-        """Return a sentence with the command, and with the names of the options that it lacks."""
-        return f"To resume it: `{self.command(plan)}`{self.lacking}"
+        If only a program has the handler, this is the call by which that program resumes the drain.
+        """
+        name, place = self._local_class, repr(str(plan))
+        if name is None:
+            return command("resume", plan, options=(*more, *self.options))
+        if ("--engine", "spark") in self._pairs and not more:
+            return f"repeat drainer.spark.drain(…, plan={place}, handler={name})"
+        settings = f", settings=drainer.LocalSettings({found})" if (found := self._settings) else ""
+        gap = ", accept_gap=True" if "--accept-gap" in more else ""
+        return f"drainer.resume({place}, client=…, handler={name}{settings}{gap})"
 
     @property
-    def to_add(self) -> str:
-        """What a person has to add to the command; empty if it lacks nothing."""
-        return f"add {', '.join(self.needs)} as before" if self.needs else ""
+    def _settings(self) -> str:
+        """These options as arguments of ``LocalSettings``, such as ``concurrency=5``."""
+        typed, found = [*map(" ".join, self._pairs)], []
+        for name, option in options_of(LocalSettings).items():
+            texts = [each[len(option.word) + 1 :] for each in typed if each.startswith(option.word)]
+            if option.pairs and texts:
+                found.append(f"{name}={dict(text.partition('=')[::2] for text in texts)}")
+            elif texts:
+                found.append(f"{name}={texts[0] if texts[0].isdecimal() else repr(texts[0])}")
+        return ", ".join(found)
+
+    def way(self, plan: str | Path) -> str:
+        """Return a sentence with the command, where it works, and the options that it lacks."""
+        return f"To resume it: `{self.command(plan)}`{self.lacking}"
+
+    def note(self, why: str = "") -> str:
+        """Return where the command works, and what to add to it and ``why``; often empty."""
+        name = self._local_class
+        place = f"in the program that defines {name}" if name else ""
+        lacks = f"add {', '.join(self.needs)} as before{why}" if self.needs else ""
+        return "; ".join(filter(None, (place, lacks)))
 
     @property
     def lacking(self) -> str:
-        """What to add, in brackets, as text behind the command; empty if it lacks nothing."""
-        return f" ({self.to_add})" if self.to_add else ""
+        """The note in brackets, as text behind the command; empty if there is none."""
+        return f" ({note})" if (note := self.note()) else ""
+
+    @property
+    def _pairs(self) -> list[tuple[str, str]]:
+        return [*zip(self.options[::2], self.options[1::2], strict=False)]
+
+    @property
+    def _local_class(self) -> str | None:
+        return local_class(dict(self._pairs).get("--handler", ""))
 
     @property
     def handler_options(self) -> dict[str, str]:
         """The handler's options of this run by name, as a person types them."""
-        pairs = zip(self.options[::2], self.options[1::2], strict=False)
-        words = (*map(" ".join, pairs), *self.needs)
+        words = (*map(" ".join, self._pairs), *self.needs)
         typed = [text.partition("--set ")[2] for text in words]
         return {text.partition("=")[0]: f"--set {text}" for text in typed if text}
 
@@ -285,7 +329,7 @@ class Resuming(JsonRecord):
         """
         options: list[str] = []
         needs = list(self.needs)
-        for name, text in zip(self.options[::2], self.options[1::2], strict=False):
+        for name, text in self._pairs:
             short = len(text) <= KEY_LENGTH and len(options) < 2 * OPTIONS_MOST
             if short and is_printable(text) and _is_harmless(name, text):
                 options += name, text

@@ -112,7 +112,7 @@ def prepare_resume(
         terms,
         failures=policy.failures,
         bootstrap_servers=cluster.settings.bootstrap_servers,
-        handler=terms.handler if request.handler is None else handler.absolute_reference,
+        handler=handler.absolute_reference,
         handler_code=handler.code,
         options=handler.kept_options(options),
     )
@@ -255,10 +255,10 @@ def resuming_by(running: LocalSettings, prepared: Prepared) -> Resuming:
             given.append((option, [f"{key}={text}" for key, text in value.items()]))
         elif option.resumes and value != option.default:
             given.append((option, [str(typed(option, value))]))
-    found = resuming_of(given, prepared.plan)
-    if prepared.action.engine.name != SPARK:
-        return found
-    return replace(found, options=("--engine", "spark", *found.options))
+    found, code = resuming_of(given, prepared.plan), dict(foreign_code(prepared.plan.terms))
+    handler = ("--handler", code["handler"]) if "handler" in code else ()
+    engine = ("--engine", "spark") if prepared.action.engine.name == SPARK else ()
+    return replace(found, options=(*handler, *engine, *found.options))
 
 
 def resuming_of(given: Iterable[tuple[Option, Sequence[str]]], plan: OffsetPlan) -> Resuming:

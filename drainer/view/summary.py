@@ -354,8 +354,8 @@ def _to_go(summary: Summary, what: str = "offset", seconds: float | None = None)
 def resume_field(
     line: str, resuming: Resuming, why: str = "drainer does not print what may be secret"
 ) -> Field:
-    """Show the command of a resume, and say ``why`` options are missing in it, if some are."""
-    return Field("resume", line, f"{resuming.to_add}: {why}" if resuming.to_add else "")
+    """Show how to resume a drain, and say ``why`` options are missing in it, if some are."""
+    return Field("resume", line, resuming.note(f": {why}"))
 
 
 def resume_by_plan(plan: OffsetPlan, path: Path | str, options: Sequence[str] = ()) -> Field:

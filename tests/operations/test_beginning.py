@@ -158,6 +158,10 @@ def test_a_program_s_drain_on_spark_is_resumed_on_spark(story: Story) -> None:
     on_spark = replace(prepared.action, engine=ShownEngine(SPARK, "Spark on yarn"))
     found = resuming_by(LocalSettings(concurrency=40), replace(prepared, action=on_spark))
     assert found == Resuming(("--engine", "spark", "--concurrency", "40"))
+    mine = ("--handler", "__main__:Mine")
+    of_a_notebook = replace(on_spark, plan=changed(on_spark.plan, handler=mine[1]))
+    found = resuming_by(LocalSettings(), replace(prepared, action=of_a_notebook))
+    assert found == Resuming((*mine, "--engine", "spark"))
 
 
 def test_a_finished_plan_is_archived_only_for_a_new_drain_that_begins(
