@@ -11,7 +11,7 @@ from pathlib import Path
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
 from drainer.errors import DrainerError, Signalled, Unresumable
-from drainer.model.account import Event, ParkedLanes, Resuming, last_end
+from drainer.model.account import Event, ParkedLanes, Resuming, last_end, local_class
 from drainer.model.listed import name_lost
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import DONE, OTHERWISE, Counts
@@ -240,12 +240,17 @@ def _failures(summary: Summary) -> Iterator[Item | None]:
             yield Field("no payload", figures.counted(left_out, "letter"), why, lines=kept)
         yield Field("dead letters", f"drainer dead list {option}", tone=Tone.COMMAND)
         if summary.left_alone is None:
-            handler = shlex.join(summary.handler) or "--handler …"
+            named, notes = [*summary.handler], []
+            if named and (name := local_class(named[1])):
+                named[1], notes = f"FILE.py:{name}", [f"put the class {name} into a file"]
             needed = summary.resuming.handler_options.items()
             known = {word.partition("=")[0] for word in summary.handler}
             lacks = (text.split(" ", 1) for name, text in needed if name not in known)
-            note = f"add {words}" if (words := " ".join(map(shlex.join, lacks))) else ""
-            yield Field("redrive", f"drainer redrive {option} {handler}", note, Tone.COMMAND)
+            if words := " ".join(map(shlex.join, lacks)):
+                notes.append(f"add {words}")
+            handler = shlex.join(named) or "--handler …"
+            line = f"drainer redrive {option} {handler}"
+            yield Field("redrive", line, " and ".join(notes), Tone.COMMAND)
 
 
 def parked_field(parked: ParkedLanes, note: str = "") -> Field | None:

@@ -18,7 +18,7 @@ from drainer.errors import (
     Signalled,
     TopicGone,
 )
-from drainer.model.account import Event, EventKind, ParkedLane, ParkedLanes
+from drainer.model.account import Event, EventKind, ParkedLane, ParkedLanes, Resuming
 from drainer.model.deadline import DeadlineStatus
 from drainer.model.merging import merge
 from drainer.model.priority import ClassStatus
@@ -208,6 +208,13 @@ def test_dead_letters_of_a_redrive_are_not_offered_to_be_redriven() -> None:
     assert facts(**dead, handler=terms.handler_words)["redrive"] == (
         "drainer redrive --dead-letter-topic d --handler '/my apps/shop.py:Reindex' --split docs"
         " --key payload.id --value-format avro --registry http://r:1 --set batch=9"
+    )
+    local = a_plan(1, payloads=payloads, handler="__main__:Bad").terms.handler_words
+    needs = Resuming(needs=("--set a=…",))
+    assert facts(**dead, handler=local, resuming=needs)["redrive"] == (
+        "drainer redrive --dead-letter-topic d --handler FILE.py:Bad --split docs"
+        " --key payload.id --value-format avro --registry http://r:1"
+        " (put the class Bad into a file and add --set 'a=…')"
     )
     assert "redrive" not in facts(**dead, left_alone={})
     assert "dead letters" not in facts(failures=dead["failures"])
