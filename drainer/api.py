@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields
 from difflib import get_close_matches
@@ -29,7 +29,7 @@ from drainer.host.calls import has_running_loop
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import BOOTSTRAP, BootstrapMissing, ClientSettings
 from drainer.loading.loader import NO_EXTRAS, LoadedHandler, load_handler
-from drainer.model.option import option_name, options_of
+from drainer.model.option import each_once, number, option_name, options_of
 from drainer.model.priority import NO_CLASSES
 from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, LocalSettings
 from drainer.model.status import Status, Summary
@@ -66,12 +66,12 @@ _OPTION = re.compile(
 )
 
 
-def _in_python(text: str) -> str:
+def _in_python(text: str, own: Mapping[str, str]) -> str:
     """Replace the options that an error names by the arguments of the functions for programs."""
 
     def argument(at: re.Match[str]) -> str:
         named = at[1] or at[2]
-        return _ARGUMENTS.get(named, named) if named else at[0]
+        return {**_ARGUMENTS, **own}.get(named, named) if named else at[0]
 
     return _OPTION.sub(argument, text)
 
@@ -88,14 +88,17 @@ def _interruptible() -> Iterator[None]:
 
 
 @contextmanager
-def noting_hints() -> Iterator[None]:
-    """Put the hint of an error where a traceback shows it, in terms of these functions."""
+def noting_hints(**own: str) -> Iterator[None]:
+    """Put the hint of an error where a traceback shows it, in terms of these functions.
+
+    ``own`` has the arguments that only the decorated function has, by the labels of their options.
+    """
     try:
         yield
     except DrainerError as error:
-        error.args = (_in_python(str(error)),)
+        error.args = (_in_python(str(error), own),)
         if error.hint is not None:
-            error.hint = _in_python(error.hint)
+            error.hint = _in_python(error.hint, own)
             error.add_note(f"hint: {error.hint}")
         raise
 
@@ -109,7 +112,7 @@ def drain(
     handler: AnyHandler,
     client: Client,
     plan: str | Path | None = None,
-    partitions: Sequence[int] = (),
+    partitions: Sequence[int] | str = (),
     from_: str = "committed",
     until: str = "end",
     commit: bool = True,
@@ -131,7 +134,7 @@ def drain(
             The plan keeps the file's name, and no property.
         plan: the file of the offset plan; by default ``TOPIC.GROUP.plan.json`` in the working
             directory.
-        partitions: the partitions to drain; all of them by default.
+        partitions: the partitions to drain, or the text of one; all of them by default.
         from_, until: where the backlog begins and ends, as ``--from`` and ``--until`` take them.
         commit: False drains a range again and leaves the group and its consumers alone.
         first: expressions, or one; sub-messages that match are drained before the rest.
@@ -158,11 +161,11 @@ def drain(
     connection = client_settings(client)
     loaded = handler_of(handler, payloads, connection.extras)
     request = Request(
-        *(topic, group, loaded, tuple(partitions), from_, until),
+        *(topic, group, loaded, partitions_of(partitions), from_, until),
         plan_path=None if plan is None else parse_place(str(plan)),
         client_config=config_file(client),
         failures=failures,
-        classes=NO_CLASSES.requested([first] if isinstance(first, str) else first, only=False),
+        classes=NO_CLASSES.requested(texts_of(first), only=False),
         commits=commit,
     ).configured(settings.options)
     with Cluster.connect(connection) as cluster:
@@ -244,6 +247,18 @@ def _asynchronous(function: Callable[P, Summary]) -> Callable[P, Coroutine[Any, 
 
 drain_async = _asynchronous(drain)
 resume_async = _asynchronous(resume)
+
+
+def texts_of(given: Iterable[object] | str) -> list[str]:
+    """Return the texts of what a program gives: several values, or the text of a single one."""
+    return [given] if isinstance(given, str) else [*map(str, given)]
+
+
+def partitions_of(given: Iterable[int] | str) -> tuple[int, ...]:
+    """Return the partitions that a program gives. Raises UsageError."""
+    with raised_as(UsageError, about="partitions: "):
+        found: tuple[int, ...] = each_once(number(0)).parse(texts_of(given))
+        return found
 
 
 def client_settings(client: Client) -> ClientSettings:

@@ -13,6 +13,8 @@ from drainer.api import (
     config_file,
     handler_of,
     noting_hints,
+    partitions_of,
+    texts_of,
 )
 from drainer.insight.distribution import Distribution
 from drainer.insight.estimate import Estimate, Question, make_estimate
@@ -24,14 +26,14 @@ from drainer.model.terms import BY_HANDLER, PayloadSettings
 from drainer.operations.start import Request
 
 
-@noting_hints()
+@noting_hints(skip="skip")
 def inspect(
     *,
     topic: str,
     group: str,
     client: Client,
     handler: AnyHandler | None = None,
-    partitions: Sequence[int] = (),
+    partitions: Sequence[int] | str = (),
     from_: str = "committed",
     until: str = "end",
     messages: int | None = SAMPLE_MESSAGES,
@@ -46,7 +48,7 @@ def inspect(
         handler: as for ``drainer.drain``. Its ``split`` shows the spread over sub-keys.
         client, partitions, from_, until, payloads: as for ``drainer.drain``.
         messages: how many messages to read, spread evenly over the backlog; None for all.
-        skip: expressions that select sub-messages to skip. With them, a handler is needed.
+        skip: expressions, or one, that select sub-messages to skip. They need a handler.
 
     Raises:
         UsageError: a value makes no sense.
@@ -55,7 +57,8 @@ def inspect(
     connection = client_settings(client)
     loaded = None if handler is None else handler_of(handler, payloads, connection.extras)
     request = InspectRequest(
-        topic, group, loaded, tuple(partitions), from_, until, messages, skip=tuple(skip)
+        *(topic, group, loaded, partitions_of(partitions), from_, until, messages),
+        skip=tuple(texts_of(skip)),
     )
     with Cluster.connect(connection) as cluster:
         return inspect_backlog(cluster, request)
@@ -69,7 +72,7 @@ def estimate(
     handler: AnyHandler,
     client: Client,
     latency: str,
-    partitions: Sequence[int] = (),
+    partitions: Sequence[int] | str = (),
     from_: str = "committed",
     until: str = "end",
     settings: LocalSettings = DEFAULTS,
@@ -92,7 +95,7 @@ def estimate(
     connection = client_settings(client)
     loaded = handler_of(handler, payloads, connection.extras)
     request = Request(
-        *(topic, group, loaded, tuple(partitions), from_, until),
+        *(topic, group, loaded, partitions_of(partitions), from_, until),
         client_config=config_file(client),
         failures=failures,
     ).configured(settings.options)

@@ -24,6 +24,7 @@ from drainer.api import (
     done,
     handler_of,
     noting_hints,
+    partitions_of,
 )
 from drainer.engine.preview import SPARK, ShownEngine
 from drainer.engine.runtime import THIS_PROCESS
@@ -106,7 +107,7 @@ def drain(
     handler: AnyHandler,
     plan: str | Path,
     client: Client,
-    partitions: Sequence[int] = (),
+    partitions: Sequence[int] | str = (),
     from_: str = "committed",
     until: str = "end",
     commit: bool = True,
@@ -153,7 +154,7 @@ def drain(
     connection = client_settings(client)
     loaded = handler_of(handler, payloads, connection.extras)
     request = Request(
-        *(topic, group, loaded, tuple(partitions), from_, until, order, place),
+        *(topic, group, loaded, partitions_of(partitions), from_, until, order, place),
         client_config=config_file(client),
         failures=failures or DEFAULT_FAILURES,
         commits=commit,

@@ -380,6 +380,20 @@ def test_everything_works_inside_a_running_event_loop(backlog: dict[str, Any]) -
     assert len(Slow.handled) == MESSAGES
 
 
+def test_an_expression_or_a_partition_may_be_one_text(backlog: dict[str, Any]) -> None:
+    where = {name: backlog[name] for name in ("topic", "group", "client", "from_")}
+    found = drainer.inspect(handler="count", partitions="0", skip="key == 'one'", **where)
+    assert found.skew is not None
+    assert [(each.name, each.count) for each in found.skew.rules] == [("key == 'one'", MESSAGES)]
+    assert drainer.estimate(handler="count", latency="1ms", partitions="0", **where).seconds
+    with pytest.raises(UsageError, match=r"^skip: there is no k"):
+        drainer.inspect(handler="count", skip=["k"], **where)
+    with pytest.raises(UsageError, match=r"^partitions: '0,1' is not a whole number"):
+        drainer.drain(handler="count", partitions="0,1", **backlog)
+    summary = drainer.drain(handler="count", partitions="0", first="key == 'one'", **backlog)
+    assert summary.messages.done == MESSAGES
+
+
 def test_a_setting_may_be_the_text_that_a_command_takes() -> None:
     running = drainer.LocalSettings(concurrency="auto", deadline="2099-01-02T08:00Z", grace_s="1m")
     assert Concurrency.of(running.concurrency).is_auto
