@@ -33,6 +33,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.model.option import Concurrency
 from drainer.model.order import Order
 from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, LocalSettings
+from drainer.model.shown import Shown
 from drainer.model.status import Summary
 from drainer.model.terms import BY_HANDLER, PayloadSettings
 from drainer.operations.drain import Callbacks
@@ -63,11 +64,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Drained:
-    """The result of a drain: its summary, and tables as DataFrames of the session it ran on."""
+class Drained(Shown):
+    """The result of a drain: its summary, and tables as DataFrames of the session it ran on.
+
+    ``print`` and notebooks show the summary.
+    """
 
     summary: Summary
     session: SparkSession = field(repr=False)
+
+    def _render(self, form: str) -> str:
+        return self.summary._render(form)  # noqa: SLF001 - of the same base
 
     def partitions(self) -> DataFrame:
         """Return a row for each partition.

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -237,8 +238,11 @@ def test_a_drain_on_a_session_that_is_there_leaves_it_as_it_was_and_can_be_inter
     before = everything_global(spark)
     with monkeypatch.context() as patched:
         patched.setattr(api, "progress_view", lambda _: Interrupting())
-        with pytest.raises(Signalled, match="SIGINT"):
+        with pytest.raises(Signalled, match="SIGINT") as caught:
             drain("100")  # A stop may take a second to reach the tasks.
+    call = f"repeat drainer.spark.drain(…, plan={str(story.plan_path)!r}, handler=OnTheLoop)"
+    assert caught.value.summary.resume == call
+    assert caught.value.__notes__[0].startswith(f"resume: {call} (in the program that defines ")
     assert 0 < len(story.record.done()) < 200
 
     with pytest.raises(PlanRefused, match="another drain") as raised:
@@ -250,6 +254,11 @@ def test_a_drain_on_a_session_that_is_there_leaves_it_as_it_was_and_can_be_inter
     drained = drain()
 
     assert drained.summary.exit_code == 0
+    assert str(drained) == str(drained.summary)
+    assert drained._repr_html_() == drained.summary._repr_html_()
+    in_a_cell = list[str]()
+    drained._repr_pretty_(SimpleNamespace(text=in_a_cell.append), cycle=False)
+    assert in_a_cell == [str(drained.summary)]
     story.ensure_all()
     assert story.repeated == 0
     (partition,) = drained.partitions().collect()
