@@ -402,9 +402,9 @@ def _find(module: ModuleType, name: str, reference: str) -> Any:
         if local := local_class(reference):
             raise UsageError(
                 f"{reference!r} is not in a file that this process can load",
-                hint="A program or a notebook defined it. To resume its drain there:"
-                f" drainer.resume('PLAN', client=…, handler={local}). For a command, put the class"
-                f" into a file: --handler FILE.py:{local}",
+                hint="A program or a notebook defined it. `drainer plan show PLAN` prints the call"
+                " that resumes its drain there. For a command, put the class into a file:"
+                f" --handler FILE.py:{local}",
             ) from None
         names = ", ".join(sorted(known)) or "neither a drainer.Handler nor a function `handle`"
         raise UsageError(

@@ -25,6 +25,8 @@ from drainer.model.account import Resuming
 from drainer.model.option import Concurrency
 from drainer.model.terms import Unkeyed
 from drainer.store.plan_file import PlanFile
+from drainer.view.notebook import text
+from drainer.view.plan import plan_page
 from kafka.topic import Topic
 
 MESSAGES = 40
@@ -141,7 +143,8 @@ def test_a_handler_that_only_the_program_has_is_resumed_by_the_program(
     assert (again.value.hint or "").endswith(f"To resume it: {call} ({place})")
     with pytest.raises(UsageError) as refused:
         drainer.resume(plan, client=backlog["client"])
-    assert "drainer.resume('PLAN', client=…, handler=Local)" in (refused.value.hint or "")
+    assert "`drainer plan show PLAN` prints the call that resumes" in (refused.value.hint or "")
+    assert call in text(plan_page(PlanFile(backlog["plan"]).load().plan, plan))
     assert "put the class into a file: handler FILE.py:Local" in (refused.value.hint or "")
 
     run: dict[str, Any] = {"client": backlog["client"], "Local": Slow}
