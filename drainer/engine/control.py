@@ -258,11 +258,13 @@ def typed(option: Option, value: Any) -> str | None:
 
 def _shown(option: Option, value: Any) -> str:
     match value:
-        case None:
+        case None | ():
             return "none"
         case bool():
             return "on" if value else "off"
         case datetime():
             return f"{value.astimezone():%d %b %H:%M}"
+        case tuple():
+            return "; ".join(value)
     assert option.kind is not None
     return option.kind.show(value)

@@ -97,15 +97,22 @@ class Preview(Shown):
         return sum(part.offsets for part in self.partitions)
 
     @property
+    def changes(self) -> tuple[str, ...]:
+        """How a resume differs from the last run, such as ``concurrency 5 → 100``."""
+        account = self.plan.account
+        if not self.resumes or account.complete:
+            return ()
+        before, details = account.resuming.engine, account.history[-1].details
+        if before in ("", self.engine.name):
+            return details
+        return (f"engine {before} → {self.engine.name}", *details)
+
+    @property
     def all_notes(self) -> tuple[str, ...]:
-        """The notes, and one if a resume has another engine or concurrency than the last run."""
-        before, account = self.plan.account.resuming, self.plan.account
-        engines = "engine", before.engine, self.engine.name
-        calls = "concurrency", before.concurrency, str(self.concurrency)
-        changed = [f"{name} {old} → {new}" for name, old, new in (engines, calls) if new != old]
-        if not (self.resumes and before.engine and changed) or account.complete:
+        """The notes, and one if a resume differs from the last run."""
+        if not self.changes:
             return self.notes
-        return (*self.notes, f"this run differs from the last one: {', '.join(changed)}")
+        return (*self.notes, f"this run differs from the last one: {', '.join(self.changes)}")
 
     def as_json(self) -> dict[str, Any]:
         """Return the object that ``-o json`` prints for a dry run."""

@@ -312,12 +312,16 @@ class Resuming(JsonRecord):
     def _local_class(self) -> str | None:
         return local_class(dict(self._pairs).get("--handler", ""))
 
+    def given(self, option: str) -> list[str]:
+        """Return the values of an option in this run. ``option`` is what is typed before a value,
+        such as ``--rate `` or ``--tune grace=``."""
+        words = (*map(" ".join, self._pairs), *self.needs)
+        return [text.removeprefix(option) for text in words if text.startswith(option)]
+
     @property
     def handler_options(self) -> dict[str, str]:
         """The handler's options of this run by name, as a person types them."""
-        words = (*map(" ".join, self._pairs), *self.needs)
-        typed = [text.partition("--set ")[2] for text in words]
-        return {text.partition("=")[0]: f"--set {text}" for text in typed if text}
+        return {text.partition("=")[0]: f"--set {text}" for text in self.given("--set ")}
 
     def to_keep(self, kept_urls: Collection[str] = ()) -> Resuming:
         """Return the part that a plan may have, with all other options by name.

@@ -1,4 +1,4 @@
-"""Words for lists, counts, durations and moments in a sentence."""
+"""Words for lists, counts, sizes, durations and moments in a sentence."""
 
 from __future__ import annotations
 
@@ -10,11 +10,25 @@ from drainer.model.ranges import Range, count_offsets, encode_ranges
 NAMED = 5
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _WEEK_DAYS = 7
+_SIZES = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def counted(number: int, noun: str) -> str:
     """Return ``1 message`` or ``2 messages``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def size(number: int) -> str:
+    """Return bytes in binary units: ``512 B``, ``1.5 KiB``, ``256 MiB``."""
+    if number < 1024:
+        return f"{number} B"
+    value = float(number)
+    for unit in _SIZES:
+        value /= 1024
+        if value < 999.5 or unit == _SIZES[-1]:
+            break
+    text = f"{value:.0f}" if value >= 9.95 else f"{value:.1f}".removesuffix(".0")
+    return f"{text} {unit}"
 
 
 def round_duration(seconds: float) -> str:

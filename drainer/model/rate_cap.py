@@ -9,6 +9,7 @@ from math import exp, log
 
 from drainer.errors import LimitsRefused
 from drainer.model.codec import JsonRecord
+from drainer.model.listed import size
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,12 @@ class CapCurve(JsonRecord):
     def bound(cls, bytes_per_s: float) -> CapCurve:
         """Make a curve that allows the same bytes per second at every size of messages."""
         return cls("", 0.0, 1.0, (CapPoint(1, bytes_per_s, bytes_per_s),))
+
+    def __str__(self) -> str:
+        """Return what is safe to read, over all sizes of messages: ``9.5 MiB/s to 48 MiB/s``."""
+        rates = [self.safe_share * each.read_per_s * each.message_bytes for each in self.points]
+        ends = dict.fromkeys((round(min(rates)), round(max(rates))))
+        return " to ".join(f"{size(rate)}/s" for rate in ends)
 
     @property
     def reading(self) -> CapCurve:

@@ -258,11 +258,6 @@ class FailureSettings(JsonRecord):
             yield from ((name, text) for text in texts)
 
     @property
-    def skips_in_words(self) -> tuple[str, ...]:
-        """What the rules skip, as a text for the history of a drain; empty without rules."""
-        return (f"skips: {', '.join(self.skip)}",) if self.skip else ()
-
-    @property
     def on_unsplit(self) -> OnFailure:
         """What becomes of a message that ``split`` rejects."""
         return self.on_split_failure or self.on_failure

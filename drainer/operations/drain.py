@@ -114,9 +114,8 @@ def drain(
             # If there is a client file, it may have a login, and no login goes to the plan's URL.
             return now.to_keep(terms.options if terms.client_config is None else ())
 
-        account = replace(prepared.plan.account, resuming=resuming())
-        plan = OffsetPlan(prepared.plan.terms, account)
-        prepared = replace(prepared, action=replace(prepared.action, plan=plan))
+        prepared = _beginning(prepared, resuming())
+        plan = prepared.plan
 
         def observe(status: Status) -> None:
             server.observe(status)
@@ -144,6 +143,15 @@ def drain(
             summary = _with_letters(cluster, prepared.plan.terms, summary)
             server.end(summary)
             return summary
+
+
+def _beginning(prepared: Prepared, resuming: Resuming) -> Prepared:
+    """Note in the plan what a resume will need, and how this run differs from the last one."""
+    action, account = prepared.action, replace(prepared.plan.account, resuming=resuming)
+    if action.resumes:
+        event = replace(account.history[-1], details=action.changes)
+        account = replace(account, history=(*account.history[:-1], event))
+    return replace(prepared, action=replace(action, plan=OffsetPlan(prepared.plan.terms, account)))
 
 
 def _with_letters(cluster: Cluster, terms: Terms, summary: Summary) -> Summary:

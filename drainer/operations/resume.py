@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from drainer.engine.control import typed
+from drainer.engine.control import Settings, typed
 from drainer.engine.preview import SPARK, PartitionAction, Preview
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import PlanRefused
@@ -71,6 +71,7 @@ class ResumeRequest:
         )
 
 
+_OF_RUN = options_of(LocalSettings)
 AS_PLANNED = ResumeRequest()
 
 
@@ -120,7 +121,7 @@ def prepare_resume(
     partitions = {n: replace(p, committed=committed.get(n)) for n, p in known.partitions.items()}
     event = Event(
         *(runtime.now(), EventKind.RESUMED, runtime.user(), running.reason),
-        *(terms.failures.skips_in_words, committed),
+        *(tuple(_changes(loaded.plan, terms, running)), committed),
     )
     plan = _resumed(terms, loaded, partitions, classes, event)
     readers = None if terms.commits else live_readers(cluster, terms.group)
@@ -132,7 +133,7 @@ def prepare_resume(
         warnings=(
             *filter(None, [readers]),
             *_warnings(cluster, loaded, plan, policy, gaps, open_),
-            *(*_lacking(loaded.plan, options), *replaced),
+            *(*_lacking(loaded.plan, options, running, handler), *replaced),
         ),
         open_transactions=open_,
         needs_yes=readers is not None,
@@ -210,12 +211,50 @@ def _notes(plan: OffsetPlan, now: datetime) -> Iterator[str]:
         yield f"the drain {plan.account.last_run(now)}"
 
 
-def _lacking(plan: OffsetPlan, options: Mapping[str, str]) -> Iterator[str]:
-    """Warn of options of the handler in the last run: without them, it may do something else."""
+def _last_settings(plan: OffsetPlan, running: LocalSettings) -> LocalSettings:
+    """Return the settings of the last run, as far as a drain can change them.
+
+    These are the new ones if there was no such run, or if it left nothing to handle.
+    """
+    last = plan.account.resuming
+    if not last.engine or plan.account.complete:
+        return running
+    known: dict[str, Any] = {
+        name: texts[-1]
+        for name, each in _OF_RUN.items()
+        if (texts := last.given(" ".join(each.typed(""))))
+    }
+    known |= {"concurrency": last.concurrency, "options": running.options, "reason": running.reason}
+    return LocalSettings(**known)
+
+
+def _changes(plan: OffsetPlan, terms: Terms, running: LocalSettings) -> Iterator[str]:
+    """Name what a resume of a plan changes, such as ``concurrency 5 → 100``."""
+    for name in ("handler", "limits", "client_config"):
+        if (old := getattr(plan.terms, name)) != (new := getattr(terms, name)):
+            yield f"{name.replace('_', ' ')} {old or 'none'} → {new or 'none'}"
+    running = replace(running, concurrency=Concurrency.of(running.concurrency))
+    last = Settings(_last_settings(plan, running), plan.terms.failures)
+    yield from last.changes_to(Settings(running, terms.failures))
+
+
+def _lacking(
+    plan: OffsetPlan, options: Mapping[str, str], running: LocalSettings, handler: LoadedHandler
+) -> Iterator[str]:
+    """Warn of what a person may have chosen for the last run, and forgotten for this one.
+
+    These are options of the handler, without which it may do something else, and a lower
+    concurrency.
+    """
     known = {**plan.terms.options, **options}
     before = plan.account.resuming.handler_options.items()
     if lacking := [text for name, text in before if name not in known]:
         yield f"the last run had {listed(lacking)}, which this run lacks"
+    both = (_last_settings(plan, running).concurrency, running.concurrency)
+    last, now = (Concurrency.of(each).most_for(threads=not handler.is_async) for each in both)
+    if now > last:
+        more = f"up to {now:,} calls at once, where the last run had up to {last:,}"
+        yield f"{more}; to keep that, add --concurrency {both[0]}"
 
 
 def _warnings(
@@ -249,7 +288,7 @@ def _warnings(
 def resuming_by(running: LocalSettings, prepared: Prepared) -> Resuming:
     """Return the options that a resume has to repeat for these settings of a program's drain."""
     given: list[tuple[Option, Sequence[str]]] = []
-    for name, option in options_of(LocalSettings).items():
+    for name, option in _OF_RUN.items():
         value = getattr(running, name)
         if isinstance(value, Mapping):
             given.append((option, [f"{key}={text}" for key, text in value.items()]))

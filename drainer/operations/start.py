@@ -328,7 +328,7 @@ def _new_plan(
         commits=request.commits,
         options=request.handler.kept_options(running.options or {}),
     )
-    words, user = failures.skips_in_words, runtime.user()
+    skips = (f"skips: {', '.join(failures.skip)}",) if failures.skip else ()
     account = Account(
         updated=created,
         generation=1,
@@ -343,7 +343,9 @@ def _new_plan(
             for number, part in backlog.partitions.items()
         },
         claims={ALL: {n: Progress(part.start) for n, part in backlog.partitions.items()}},
-        history=(Event(created, EventKind.BEGUN, user, running.reason, words, committed),),
+        history=(
+            Event(created, EventKind.BEGUN, runtime.user(), running.reason, skips, committed),
+        ),
         classes=request.classes,
     )
     return OffsetPlan(terms, account.begun())

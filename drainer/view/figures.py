@@ -14,10 +14,9 @@ from drainer.model.latency import Latency
 UNKNOWN = "unknown"
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
-_SIZES = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-counted, round_duration = listed.counted, listed.round_duration
+counted, round_duration, size = listed.counted, listed.round_duration, listed.size
 
 
 def count(number: int) -> str:
@@ -45,19 +44,6 @@ def about(number: float) -> str:
 def tally(*counts: tuple[int, str]) -> str:
     """Return ``30 retried, 4 timed out``, without the counts that are 0."""
     return ", ".join(f"{number:,} {what}" for number, what in counts if number)
-
-
-def size(number: int) -> str:
-    """Return bytes in binary units: ``512 B``, ``1.5 KiB``, ``256 MiB``."""
-    if number < 1024:
-        return f"{number} B"
-    value = float(number)
-    for unit in _SIZES:
-        value /= 1024
-        if value < 999.5 or unit == _SIZES[-1]:
-            break
-    text = f"{value:.0f}" if value >= 9.95 else f"{value:.1f}".removesuffix(".0")
-    return f"{text} {unit}"
 
 
 def duration(seconds: float | None) -> str:

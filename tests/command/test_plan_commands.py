@@ -85,6 +85,7 @@ def test_a_plan_is_shown_verified_and_undone_and_a_resume_continues_from_it(
     assert "the group is where `plan undo` put it" in command("plan", "verify", plan).out
     resumed = command.resume(interrupted, gate=command.gate)
     assert "differs from the last one: concurrency 7 → 100" in " ".join(resumed.err.split())
+    assert "concurrency 7 → 100; group at" in command("plan", "history", plan).out
     assert command.committed(interrupted) == {0: COUNT}
     places = every_place(distinct(COUNT - BEGAN), first=BEGAN)
     assert set(command.record.done()) == places

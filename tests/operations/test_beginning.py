@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from signal import SIGINT, SIGTERM
+from typing import Any
 
 import pytest
 
@@ -30,10 +32,11 @@ from drainer.loading.loader import LoadedHandler
 from drainer.model.account import Event, EventKind, Resuming
 from drainer.model.claims import ALL
 from drainer.model.progress import Partial, Progress
+from drainer.model.rate_cap import CapCurve
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from drainer.operations.plan import undo, undo_moves
 from drainer.operations.resume import ResumeRequest, prepare_resume, resuming_by
-from drainer.operations.start import Request, prepare
+from drainer.operations.start import Prepared, Request, prepare
 from drainer.store.plan_file import PlanFile
 from operations.conftest import MESSAGES, REFERENCE, Story
 from operations.handlers import Fails, Remembers, Signals, WillNotOpen
@@ -138,6 +141,44 @@ def test_a_resume_without_handler_options_of_the_last_run_names_them(story: Stor
     warnings = story.prepared_to_resume().action.warnings
 
     assert "the last run had --set ms=200, --set url=…, which this run lacks" in warnings
+
+
+def test_all_that_a_resume_changes_is_shown_and_kept_and_more_calls_at_once_are_a_warning(
+    story: Story,
+) -> None:
+    options = ("--concurrency", "5", "--tune", "grace=30s", "--deadline", "2026-11-30T08:00+00:00")
+    terms = {
+        "limits": CapCurve.bound(2**20),
+        "failures": FailureSettings(rate=20, skip=("index == 7",)),
+    }
+    before = Resuming(options, (), "process", "5")
+    story.file.write(changed(story.write_plan(20), resuming=before, **terms))
+    same = LocalSettings(concurrency=5, grace_s=30, deadline="2026-11-30T08:00+00:00")
+
+    def prepared(running: LocalSettings, **wanted: Any) -> Prepared:
+        loaded, request = story.file.load(), ResumeRequest(**wanted)
+        return prepare_resume(story.cluster, story.file, loaded, running, request)
+
+    assert prepared(same).action.changes == ()
+    fewer = prepared(replace(same, concurrency=4))
+    for each in (prepared(same), fewer):
+        assert not [text for text in each.action.warnings if "at once" in text]
+    others = prepared(
+        LocalSettings(), limits=CapCurve.bound(2**21), failures=FailureSettings(rate=50)
+    )
+    more = "up to 100 calls at once, where the last run had up to 5; to keep that, add"
+    assert f"{more} --concurrency 5" in others.action.warnings
+    assert story.drain(others).exit_code == 0
+    (event,) = [e for e in story.file.load().plan.account.history if e.what == "resumed"]
+    eight = f"{datetime(2026, 11, 30, 8, tzinfo=UTC).astimezone():%d %b %H:%M}"
+    assert event.details == (
+        "limits 1 MiB/s → 2 MiB/s",
+        "concurrency 5 → 100",
+        "grace 30s → 10s",
+        f"deadline {eight} → none",
+        "skip index == 7 → none",
+        "rate 20/s → 50/s",
+    )
 
 
 def test_a_class_that_a_resume_brings_and_that_matches_nothing_is_a_warning(story: Story) -> None:

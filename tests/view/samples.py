@@ -8,8 +8,9 @@ from collections import Counter
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from builders import a_partition, a_plan, changed, counts, progress_at
+from builders import AT, a_partition, a_plan, changed, counts, progress_at
 from drainer.engine.preview import PartitionAction, Preview
+from drainer.model.account import Event, EventKind
 from drainer.model.claims import ALL
 from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan
@@ -69,6 +70,8 @@ def action(count: int = 1, **changes: object) -> Preview:
     """A drain about to begin; the backlogs grow with the number of the partition."""
     parts = tuple(PartitionAction(n, 1_000, 1_000 + 10_000 * (n + 1), 1_000) for n in range(count))
     of_plan = {each: changes.pop(each) for each in _OF_PLAN if each in changes}
+    if changes.get("resumes"):
+        of_plan["history"] = (Event(AT, EventKind.RESUMED, "ana@db1"),)
     fields: dict[str, object] = {
         "plan": changed(
             plan(),

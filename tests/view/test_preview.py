@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from builders import changed
-from drainer.model.account import Resuming
+from dataclasses import replace
+
+from builders import AT, changed
+from drainer.model.account import Event, EventKind, Resuming
 from drainer.model.unhandled import Unhandled
 from drainer.view.page import SHOWN
 from drainer.view.policy import skip_fields, unhandled_lines
@@ -25,12 +27,13 @@ def test_very_many_rules_are_cut_to_some() -> None:
     assert after.lines[-1] == before.lines[-1] == "and 5 more"
 
 
-def test_a_resume_with_another_engine_or_concurrency_says_so_once() -> None:
-    plan = changed(samples.plan(), resuming=Resuming(engine="spark", concurrency="20"))
+def test_a_resume_with_another_engine_or_other_settings_says_so_once() -> None:
+    event = Event(AT, EventKind.RESUMED, "ana@db1", details=("concurrency 20 → 1000",))
+    plan = changed(samples.plan(), resuming=Resuming(engine="spark"), history=(event,))
     note = "this run differs from the last one: engine spark → process, concurrency 20 → 1000"
     page = shown(preview_page(samples.action(plan=plan, resumes=True)))
     assert note in page
     assert note in samples.action(plan=plan, resumes=True).as_json()["notes"]
-    same = changed(plan, resuming=Resuming(engine="process", concurrency="1000"))
-    for other in (samples.action(plan=same, resumes=True), samples.action(resumes=True)):
+    same = changed(plan, resuming=Resuming(engine="process"), history=(replace(event, details=()),))
+    for other in (samples.action(plan=same, resumes=True), samples.action()):
         assert "differs" not in shown(preview_page(other))
