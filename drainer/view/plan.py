@@ -127,6 +127,8 @@ def _fields(plan: OffsetPlan) -> Iterator[Item | None]:
     yield Field("written", plan.account.updated, figures.counted(plan.account.generation, "time"))
     yield Field("client config", plan.terms.client_config or "none")
     yield from task_fields(plan)
+    if plan.terms.limits is not None:
+        yield Field("limits", str(plan.terms.limits), "maximum that drainer reads")
     yield from (Field("option", f"{name}={text}") for name, text in plan.terms.options.items())
     yield from unhandled_lines(plan.account.unhandled)
     drains = "behind dead letters; --tune after-dead=continue drains them"

@@ -10,10 +10,11 @@ from builders import AT, changed, counts, progress_at
 from drainer.errors import Refused
 from drainer.model.account import Event, EventKind, clock
 from drainer.model.claims import ALL
+from drainer.model.rate_cap import CapCurve, CapPoint
 from drainer.view.plan import plan_page, show_checks
 
 from . import samples
-from .facts import row, tables, ways
+from .facts import fields, row, tables, ways
 
 PATH = Path("orders.plan")
 
@@ -26,6 +27,16 @@ def test_a_complete_plan_is_not_resumed_nor_one_whose_account_does_not_add_up() 
     page = plan_page(changed(samples.plan(), claims={ALL: {0: wrong}}), PATH)
     assert "resume" not in ways(page)
     assert ways(page) == ["undo"]
+
+
+def test_the_limits_that_the_next_resume_applies_are_shown() -> None:
+    two = (CapPoint(1_024, 1_024.0, 2_048.0), CapPoint(4_096, 1_024.0, 1_024.0))
+    for limits, words in (
+        (CapCurve.bound(2**20), "1 MiB/s"),
+        (CapCurve("c1", 0.0, 0.5, two), "1 MiB/s to 2 MiB/s"),
+    ):
+        page = plan_page(changed(samples.plan(), limits=limits))
+        assert fields(page)["limits"] == f"{words} (maximum that drainer reads)"
 
 
 def test_an_undone_drain_is_resumed_to_commit_again_and_not_undone_again() -> None:
