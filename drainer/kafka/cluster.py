@@ -101,7 +101,7 @@ class Cluster(Groups):
         if found is None:
             near = get_close_matches(name, self.topic_names(), n=NEAR_NAMES)
             raise TopicMissing(
-                f"topic {name} does not exist",
+                f"topic {name} does not exist at {self.settings.bootstrap_servers}",
                 hint=f"Did you mean {' or '.join(near)}?"
                 if near
                 else "Check its name and the cluster.",
@@ -301,7 +301,7 @@ def written_topic(cluster: Cluster, name: str) -> TopicInfo:
         return cluster.topic(name, "WRITE")
     except TopicMissing as error:
         raise TopicMissing(
-            f"the topic {name} to write to does not exist",
+            f"the topic {name} to write to does not exist at {cluster.settings.bootstrap_servers}",
             hint="Create it first, with the partitions and retention that it needs.",
         ) from error
 

@@ -152,7 +152,8 @@ def test_a_target_that_grows_keeps_each_sub_key_where_it_was(command: Command) -
 def test_a_target_that_is_not_there_is_refused_before_the_question(command: Command) -> None:
     topic = command.topic(["{}"])
     ended = begin(command, topic, "none").ends(3)
-    assert ended.error == "the topic none to write to does not exist"
+    servers = command.cluster.settings.bootstrap_servers
+    assert ended.error == f"the topic none to write to does not exist at {servers}"
     assert not command.plan(topic).exists()
 
 
