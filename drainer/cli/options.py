@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from drainer.model.option import (
     option,
     options_of,
     parse_byte_rate,
+    parse_rate,
 )
 from drainer.model.order import Order
 from drainer.model.predicate import EXPRESSIONS
@@ -59,8 +61,11 @@ def load_limits(text: str) -> CapCurve:
     """
     try:
         return CapCurve.bound(parse_byte_rate(text))
-    except UsageError:
+    except UsageError as error:
         if re.match(r"\d+(\.\d+)? *[a-zA-Z]*(/|$)", text) and not os.path.lexists(text):
+            with suppress(UsageError):
+                parse_rate(text)
+                error.hint = f"Give --broker-limits 50MB/s, or --rate {text} for sub-messages."
             raise
     curve: CapCurve = Extension.LIMITS.load().load_limits(Path(text))
     return curve

@@ -157,13 +157,16 @@ def parse_rate(text: str) -> float | None:
 
 
 def parse_byte_rate(text: str) -> float:
-    """Parse a rate such as ``50MB/s`` or ``3G/m``; return bytes per second. Raises UsageError."""
-    size, _, unit = text.strip().partition("/")
-    per, most = _DURATIONS.get(unit.strip().lower()), 0
+    """Parse a rate such as ``50MB/s`` or ``3GiB/m``; return bytes per second.
+
+    Its unit ends in B, because ``500/s`` and ``5k/s`` are rates of sub-messages. Raises UsageError.
+    """
+    size, _, unit = map(str.strip, text.partition("/"))
+    per, most = _DURATIONS.get(unit.lower()), 0
     with suppress(UsageError):
-        most = parse_size(size)
+        most = parse_size(size) if size[-1:] in ("b", "B") else 0
     if per is None or not most:
-        meant = size if most and size[-1].isalpha() else "50MB"
+        meant = size if most else "50MB"
         hint = f"Write it as {meant}/s, {meant}/m or {meant}/h."
         raise UsageError(f"{text!r} is not a rate like 50MB/s", hint=hint)
     return most / per

@@ -53,7 +53,7 @@ MIB = 1024**2
             },
         ),
         (parse_rate, {"5000/s": 5000, "300/m": 5, "7/s": 7, "5k/s": 5000}),
-        (parse_byte_rate, {"50MB/s": 50e6, "3M/m": 3 * 2**20 / 60, "1GiB/s": 2**30}),
+        (parse_byte_rate, {"50MB/s": 50e6, "3MiB/m": 3 * 2**20 / 60, "9 b/s": 9, "1GiB/s": 2**30}),
     ],
 )
 def test_a_number_has_a_unit(parse: Callable[[str], Any], values: dict[str, float]) -> None:
@@ -69,6 +69,7 @@ WRONG = ["", " ", "-1", "+1", "1.", ".5", "1e3", "1_000", "one", "0x10", "inf", 
         (parse_size, [*WRONG, "1s", "1TiBs", "1Mi", "1kbit"], "mib"),
         (parse_duration, [*WRONG, "1w", "1MiB", "1min", "1 s s", "1h30", "1h-30m"], "ms"),
         (parse_rate, [*WRONG, "0", "5/day", "fast"], "/m"),
+        (parse_byte_rate, [*WRONG, "0MB/s", "500/s", "5k/s", "50MB", "1MB/day"], "MB/s,"),
         (
             parse_concurrency,
             ["", "0", "-1", "many", "1.5", "auto:", "auto:0", "auto 5", "9" * 9],

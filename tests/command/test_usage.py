@@ -60,6 +60,11 @@ def run(words: str, plan: Path = Path("p"), **env: str) -> Result:
             "Use `drainer stop 'my x.json'`, then `drainer resume 'my x.json' --handler …`.",
         ),
         (f"run {WHAT} --broker-limits 50MB", "--broker-limits '50MB' is not a rate", "50MB/s,"),
+        (
+            f"run {WHAT} --broker-limits 5k/s",
+            "--broker-limits '5k/s' is not a rate like 50MB/s",
+            "Give --broker-limits 50MB/s, or --rate 5k/s for sub-messages.",
+        ),
         (f"run {WHAT} --rate 5kb/s", "--rate '5kb/s' is not a rate", "--broker-limits 50MB/s"),
         (f"run {WHAT} --until +0", "--until '+0' is not one of end, +N, an offset", ""),
         (f"run {WHAT} --from @2026-03-01T08 --until @2026-03-01T08", "is not before", ""),
