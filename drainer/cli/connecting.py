@@ -9,8 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from drainer.cli.answer import ensure_confirmed
-from drainer.model.option import option
+from drainer.cli.declared import value_of
+from drainer.model.option import option, options_of
 from drainer.view.terminal import Terminal
 
 if TYPE_CHECKING:  # Without librdkafka, the help appears in half the time.
@@ -59,6 +62,7 @@ class ConnectionOptions:
 
     def settings_by_plan(
         self,
+        context: typer.Context,
         terminal: Terminal,
         file: SavedPlan,
         plan: OffsetPlan,
@@ -95,8 +99,9 @@ class ConnectionOptions:
         load = partial(ClientSettings.load, config_file=config, overrides=overrides)
         try:
             settings, by_plan = load(self.bootstrap_server), False
-            own = "your options" if self.bootstrap_server else "the client properties"
-            named_by = f"from {own}"
+            place, _ = value_of(context, options_of(ConnectionOptions)["bootstrap_server"])
+            own = (place or "your options").removeprefix("in ")
+            named_by = f"from {'the client properties' if place is None else own}"
         except BootstrapMissing:
             settings, by_plan = load(plan.terms.bootstrap_servers), True
             named_by = "from the plan"

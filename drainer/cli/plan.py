@@ -61,7 +61,12 @@ def history(plan: PlanArgument, terminal: Terminal) -> None:
 @app.command()
 @command
 def verify(
-    plan: PlanArgument, kafka: ConnectionOptions, reported: Reported, yes: Yes, terminal: Terminal
+    context: typer.Context,
+    plan: PlanArgument,
+    kafka: ConnectionOptions,
+    reported: Reported,
+    yes: Yes,
+    terminal: Terminal,
 ) -> int:
     """Check a plan against itself and the cluster.
 
@@ -72,7 +77,7 @@ def verify(
     file, checks, found = plan_at(plan, reported.state), list[Check](), list[str]()
     try:
         settings, _ = kafka.settings_by_plan(
-            terminal, file, file.load(without_reports=True).plan, yes=yes
+            context, terminal, file, file.load(without_reports=True).plan, yes=yes
         )
         runs, loaded = file.is_locked, file.load()
     except PlanRefused as error:
@@ -102,6 +107,7 @@ def verify(
 @app.command()
 @changing
 def undo(
+    context: typer.Context,
     plan: PlanArgument,
     kafka: ConnectionOptions,
     reported: Reported,
@@ -119,7 +125,7 @@ def undo(
     file = plan_at(plan, reported.state)
     file.ensure_free()
     known = file.load(without_reports=True).plan
-    settings, _ = kafka.settings_by_plan(terminal, file, known, yes=yes)
+    settings, _ = kafka.settings_by_plan(context, terminal, file, known, yes=yes)
     loaded = file.load()
     group = loaded.plan.terms.group
     with connect(settings) as cluster:

@@ -83,7 +83,7 @@ def resume(
         if code.handler is not None:
             known = replace(known, terms=replace(known.terms, handler=code.handler))
         settings, confirmed = kafka.settings_by_plan(
-            *(terminal, file, known),
+            *(context, terminal, file, known),
             yes=oversight.yes,
             loads=loads,
             unnamed=unnamed,

@@ -5,33 +5,36 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from builders import changed
-from drainer.cli.connecting import ConnectionOptions
-from drainer.errors import Refused
+from drainer.cli.app import app
 from drainer.store.plan_file import PlanFile
-from view.samples import plan, terminal
+from view.samples import plan
 
 PLAN = changed(plan(), client_config=None)
-BROKERS = PLAN.terms.bootstrap_servers
+BROKERS, RESUME = PLAN.terms.bootstrap_servers, "resume p.json"
 
 
 @pytest.mark.parametrize(
-    ("options", "named_by"),
+    ("words", "variable", "named_by"),
     [
-        (ConnectionOptions(), "from the plan"),
-        (ConnectionOptions(bootstrap_server=BROKERS), "from your options"),
-        (
-            ConnectionOptions(client_properties=(f"bootstrap.servers={BROKERS}",)),
-            "from the client properties",
-        ),
+        (RESUME, None, "from the plan"),
+        (f"{RESUME} -b {BROKERS}", None, "from your options"),
+        (f"{RESUME} -b {BROKERS}", "other:9092", "from your options"),
+        (f"{RESUME} -X bootstrap.servers={BROKERS}", None, "from the client properties"),
+        (RESUME, BROKERS, "from DRAINER_BOOTSTRAP_SERVER"),
+        (f"--profile prod.toml {RESUME}", None, "from prod.toml"),
     ],
 )
-def test_the_brokers_are_from_the_plan_only_if_nothing_else_names_them(
-    options: ConnectionOptions, named_by: str, tmp_path: Path
+def test_the_place_that_names_the_brokers_is_shown(
+    words: str, variable: str | None, named_by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown, _, err = terminal()
-    file = PlanFile(tmp_path / "orders.plan.json")
-    with pytest.raises(Refused):
-        options.settings_by_plan(shown, file, PLAN, yes=False, loads=())
-    assert f"connects to   {BROKERS}  ({named_by})" in err.getvalue()
+    monkeypatch.chdir(tmp_path)
+    profile = tmp_path / "prod.toml"
+    profile.write_text(f'bootstrap-server = "{BROKERS}"\n')
+    profile.chmod(0o600)
+    PlanFile(tmp_path / "p.json").write(PLAN)
+    env = {"DRAINER_BOOTSTRAP_SERVER": variable}
+    found = CliRunner().invoke(app, words, env=env)
+    assert f"connects to   {BROKERS}  ({named_by})" in found.stderr
