@@ -36,8 +36,8 @@ class ClassWorkload:
     deferred: int
 
 
-# The passes of a drain: those of its priority classes, and the one for the rest.
-Passes = tuple[tuple[ClassWorkload, ...], Workload]
+# The passes of a drain: those of its priority classes, and the one for the rest; None with --only.
+Passes = tuple[tuple[ClassWorkload, ...], Workload | None]
 
 
 class PassDivider:
@@ -45,10 +45,11 @@ class PassDivider:
 
     Attributes:
         passes: the number of passes, including the one for the rest.
+        only: whether the drain leaves the rest.
     """
 
-    def __init__(self, wheres: Sequence[str], order: Order) -> None:
-        self._wheres, self._lanes_of = wheres, lanes_of(order)
+    def __init__(self, wheres: Sequence[str], order: Order, *, only: bool = False) -> None:
+        self._wheres, self._lanes_of, self.only = wheres, lanes_of(order), only
         # By class: seconds that the search for it took, and how many of it wait for the rest.
         self._search_s, self._deferred = [0.0] * len(wheres), [0.0] * len(wheres)
         self._classes = [(Selection(where), KeyBloom(), set[int]()) for where in wheres]
@@ -58,7 +59,7 @@ class PassDivider:
     def of(cls, request: Request) -> PassDivider | None:
         """Return what divides a backlog as the request says; None without priority classes."""
         wheres = [each.where for each in request.classes.each]
-        return cls(wheres, request.order) if wheres else None
+        return cls(wheres, request.order, only=request.classes.only) if wheres else None
 
     def divide(
         self, partition: int, subs: Sequence[SubMessage], stands_for: float = 1.0
@@ -97,7 +98,7 @@ class PassDivider:
         searched = (seconds / max(1, messages) for seconds in self._search_s)
         *of_classes, rest = workloads
         found = map(ClassWorkload, self._wheres, of_classes, searched, map(round, self._deferred))
-        return tuple(found), rest
+        return tuple(found), None if self.only else rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +122,15 @@ class FirstForecast:
     """The forecast of a drain with priority classes.
 
     Attributes:
-        seconds: seconds until everything is drained.
-        later_s: how many seconds longer that takes than without priority classes.
+        seconds: seconds until everything is drained, or with ``only`` everything that is selected.
+        later_s: how many seconds longer that takes than in one pass.
+        only: whether the drain leaves the rest for a resume.
     """
 
     classes: tuple[ClassForecast, ...]
     seconds: float
     later_s: float
+    only: bool = False
 
     @classmethod
     def of(cls, passes: Passes, setting: Setting, without: Forecast) -> FirstForecast:
@@ -146,8 +149,9 @@ class FirstForecast:
             seconds += setting.latency.mean_s
             count = each.workload.sub_messages
             classes.append(ClassForecast(each.where, seconds, count, each.deferred))
-        seconds += forecast(rest, setting, order, concurrency).seconds
-        return cls(tuple(classes), seconds, seconds - without.seconds)
+        if rest is not None:
+            seconds += forecast(rest, setting, order, concurrency).seconds
+        return cls(tuple(classes), seconds, seconds - without.seconds, rest is None)
 
     def table(self, in_one_pass: Forecast, workload: Workload) -> Table:
         """Make a table of when each class will be drained, and when all with and without classes.
@@ -164,8 +168,10 @@ class FirstForecast:
             rows.append((f"  {where}", first, duration(each.seconds)))
             if each.deferred:
                 waiting = f"{about}{count(each.deferred)}"
-                rows.append(("    waiting for the rest", waiting, duration(self.seconds)))
-        total = f"{about}{count(workload.sub_messages)}"
-        rows.append(("  all", total, duration(self.seconds)))
-        rows.append(("  all, in one pass", total, duration(in_one_pass.seconds)))
+                after = "a resume" if self.only else duration(self.seconds)
+                rows.append(("    waiting for the rest", waiting, after))
+        if not self.only:
+            total = f"{about}{count(workload.sub_messages)}"
+            rows.append(("  all", total, duration(self.seconds)))
+            rows.append(("  all, in one pass", total, duration(in_one_pass.seconds)))
         return Table((Column(""), "sub-messages", "drained after"), tuple(rows), shown=len(rows))

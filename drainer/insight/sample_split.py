@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from drainer.core.batches import FOLD_MOST, Coalesce, coalesced
 from drainer.errors import SplitFailed
@@ -46,7 +47,8 @@ class SampleSplit:
     Attributes:
         tried: gets the sub-messages, those that rules skip too.
         messages: how many messages were split, or rejected by ``split``.
-        workload: the workload without what rules skip.
+        workload: the workload without what rules skip. With ``--only``, it is that of what is
+            selected, and has the messages once for each class, because each class reads them.
         passes: the workload of each pass, the rest last; empty without priority classes.
     """
 
@@ -87,6 +89,8 @@ class SampleSplit:
         if self._error is not None and not self._subs:
             raise self._error
         self.workload, *self.passes = (Workload(part, self._keys) for part in self._parts)
+        if self.divider is not None and self.divider.only:
+            self.workload = Workload(chain(*self._parts[1:-1]), self._keys)
 
     @property
     def split_s(self) -> float:

@@ -55,6 +55,20 @@ def test_a_deadline_is_met_or_missed_and_the_least_concurrency_is_given(command:
         assert verdict["least_concurrency"] == least  # a hot lane bears no more than one
 
 
+def test_with_only_the_verdict_and_the_tables_are_of_what_is_selected(command: Command) -> None:
+    topic = command.topic(same(100) + distinct(100))
+    words = ("--latency", "40ms", "-c", "2", "--deadline", "2s")
+    whole = estimated(command, topic, *words, "--first", "key == '0'")
+    selected = estimated(command, topic, *words, "--only", "key == '0'")
+    assert (whole["sub_messages"], selected["sub_messages"]) == (200, 1)
+    assert (whole["deadline"]["missed"], selected["deadline"]["missed"]) == (True, False)
+    assert selected["deadline"]["least_concurrency"] == 1
+    (of_class,) = selected["first"]["classes"]
+    assert selected["first"]["seconds"] == of_class["seconds"]
+    for forecast in (selected["sub-key"], selected["partition"], *selected["table"]):
+        assert forecast["seconds"] < 1
+
+
 @pytest.mark.long
 def test_a_part_that_is_drained_first_measures_the_latency_of_all(command: Command) -> None:
     topic = command.topic(distinct(60))

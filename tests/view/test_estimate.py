@@ -12,7 +12,7 @@ from drainer.insight.estimate import Question
 from drainer.model.order import Order
 from drainer.view.page import Field, Line
 
-from .estimates import TEN_MS, by, estimate, measured_costs
+from .estimates import TEN_MS, by, estimate, measured_costs, of_classes
 from .facts import named, row
 
 
@@ -29,6 +29,14 @@ def test_an_assumed_latency_is_named_and_gives_no_verdict() -> None:
     verdict = estimate_page(late).sections[0].items[0]
     assert isinstance(verdict, Line)
     assert not verdict.mark
+
+
+def test_what_only_leaves_has_no_time_and_waits_for_a_resume() -> None:
+    found = of_classes()
+    assert found.first is not None
+    table = replace(found.first, only=True).table(found.requested, found.workload)
+    ends = [row(table, n)[2] for n in range(len(table.rows))]
+    assert ends == ["3.0s", "a resume", "4.0s"]
 
 
 def test_a_range_is_measured_only_if_the_processor_time_of_the_handler_is_known() -> None:
