@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,6 @@ from drainer.model.option import (
     option,
     options_of,
     parse_byte_rate,
-    parse_rate,
 )
 from drainer.model.order import Order
 from drainer.model.predicate import EXPRESSIONS
@@ -63,9 +61,7 @@ def load_limits(text: str) -> CapCurve:
         return CapCurve.bound(parse_byte_rate(text))
     except UsageError as error:
         if re.match(r"\d+(\.\d+)? *[a-zA-Z]*(/|$)", text) and not os.path.lexists(text):
-            with suppress(UsageError):
-                parse_rate(text)
-                error.hint = f"Give --broker-limits 50MB/s, or --rate {text} for sub-messages."
+            error.hint = f"{error.hint} For sub-messages, use --rate 500/s."
             raise
     curve: CapCurve = Extension.LIMITS.load().load_limits(Path(text))
     return curve

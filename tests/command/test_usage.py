@@ -63,7 +63,7 @@ def run(words: str, plan: Path = Path("p"), **env: str) -> Result:
         (
             f"run {WHAT} --broker-limits 5k/s",
             "--broker-limits '5k/s' is not a rate like 50MB/s",
-            "Give --broker-limits 50MB/s, or --rate 5k/s for sub-messages.",
+            "Write it as 50MB/s, 50MB/m or 50MB/h. For sub-messages, use --rate 500/s.",
         ),
         (f"run {WHAT} --rate 5kb/s", "--rate '5kb/s' is not a rate", "--broker-limits 50MB/s"),
         (f"run {WHAT} --until +0", "--until '+0' is not one of end, +N, an offset", ""),
