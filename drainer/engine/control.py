@@ -264,7 +264,5 @@ def _shown(option: Option, value: Any) -> str:
             return "on" if value else "off"
         case datetime():
             return f"{value.astimezone():%d %b %H:%M}"
-        case tuple():
-            return "; ".join(value)
     assert option.kind is not None
     return option.kind.show(value)

@@ -58,4 +58,4 @@ def parse_expressions(texts: Iterable[str]) -> tuple[str, ...]:
     return found
 
 
-EXPRESSIONS = ValueType("EXPRESSION", parse_expressions, repeats=True)
+EXPRESSIONS = ValueType("EXPRESSION", parse_expressions, "; ".join, repeats=True)

@@ -116,9 +116,9 @@ class CapCurve(JsonRecord):
 
     def __str__(self) -> str:
         """Return what is safe to read, over all sizes of messages: ``9.5 MiB/s to 48 MiB/s``."""
-        rates = [self.safe_share * each.read_per_s * each.message_bytes for each in self.points]
-        ends = dict.fromkeys((round(min(rates)), round(max(rates))))
-        return " to ".join(f"{size(rate)}/s" for rate in ends)
+        read = [self.safe_share * each.read_per_s * each.message_bytes for each in self.points]
+        ends = dict.fromkeys(f"{size(round(each))}/s" for each in (min(read), max(read)))
+        return " to ".join(ends)
 
     @property
     def reading(self) -> CapCurve:

@@ -219,11 +219,8 @@ def _last_settings(plan: OffsetPlan, running: LocalSettings) -> LocalSettings:
     last = plan.account.resuming
     if not last.engine or plan.account.complete:
         return running
-    known: dict[str, Any] = {
-        name: texts[-1]
-        for name, each in _OF_RUN.items()
-        if (texts := last.given(" ".join(each.typed(""))))
-    }
+    given = {n: last.given(" ".join(each.typed(""))) for n, each in _OF_RUN.items()}
+    known: dict[str, Any] = {name: texts[-1] for name, texts in given.items() if texts}
     known |= {"concurrency": last.concurrency, "options": running.options, "reason": running.reason}
     return LocalSettings(**known)
 

@@ -329,6 +329,7 @@ def _new_plan(
         options=request.handler.kept_options(running.options or {}),
     )
     skips = (f"skips: {', '.join(failures.skip)}",) if failures.skip else ()
+    begun = Event(created, EventKind.BEGUN, runtime.user(), running.reason, skips, committed)
     account = Account(
         updated=created,
         generation=1,
@@ -343,9 +344,7 @@ def _new_plan(
             for number, part in backlog.partitions.items()
         },
         claims={ALL: {n: Progress(part.start) for n, part in backlog.partitions.items()}},
-        history=(
-            Event(created, EventKind.BEGUN, runtime.user(), running.reason, skips, committed),
-        ),
+        history=(begun,),
         classes=request.classes,
     )
     return OffsetPlan(terms, account.begun())
