@@ -127,6 +127,14 @@ def runtime_folder() -> Iterator[Path]:
 
 
 @pytest.fixture(autouse=True)
+def no_plan_of_another_test(runtime_folder: Path) -> Iterator[None]:
+    """A process remembers the unfinished plans of its drains, and its errors name them."""
+    yield
+    for link in runtime_folder.rglob(f"*{place.PLAN}"):
+        link.unlink()
+
+
+@pytest.fixture(autouse=True)
 def no_secret_of_another_test() -> Iterator[None]:
     """A process redacts every secret that it knows: those of one test are words of another."""
     with patch.dict(remembered, clear=True):

@@ -271,7 +271,7 @@ class Resuming(JsonRecord):
         if name is None:
             return command("resume", plan, options=(*more, *self.options))
         if ("--engine", "spark") in self._pairs and not more:
-            return f"repeat drainer.spark.drain(…, plan={place}, handler={name})"
+            return f"drainer.spark.drain(…, plan={place}, handler={name})"
         settings = f", settings=drainer.LocalSettings({found})" if (found := self._settings) else ""
         gap = ", accept_gap=True" if "--accept-gap" in more else ""
         return f"drainer.resume({place}, client=…, handler={name}{settings}{gap})"

@@ -173,8 +173,8 @@ def test_a_class_of_a_program_is_resumed_by_a_call_there_with_the_settings_of_it
     found = Resuming((*words, "--set", "log=a b", "--set", "n=1"), ("--set url=…",))
     settings = "concurrency=5, grace_s='5s', options={'log': 'a b', 'n': '1'}"
     assert found.way("p.json") == (
-        "To resume it: drainer.resume('p.json', client=…, handler=Outer.Mine,"
-        f" settings=drainer.LocalSettings({settings}))"
+        "To resume it: `drainer.resume('p.json', client=…, handler=Outer.Mine,"
+        f" settings=drainer.LocalSettings({settings}))`"
         " (in the program that defines Outer.Mine; add --set url=… as before)"
     )
     changed(PLAN, resuming=found.to_keep()).account.check()
@@ -187,7 +187,7 @@ def test_a_class_of_a_program_is_resumed_by_a_call_there_with_the_settings_of_it
 def test_a_class_of_a_notebook_is_resumed_on_spark_by_its_call() -> None:
     words = ("--handler", "n:f.<locals>.Mine", "--engine", "spark", "--concurrency", "10")
     assert Resuming(words).way("p.json") == (
-        "To resume it: repeat drainer.spark.drain(…, plan='p.json', handler=Mine)"
+        "To resume it: `drainer.spark.drain(…, plan='p.json', handler=Mine)`"
         " (in the program that defines Mine)"
     )
 

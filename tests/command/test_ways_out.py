@@ -32,6 +32,7 @@ SHOWN = {
     ("operations/start.py", "_check_plan"): "command/test_plan_place.py",
     ("operations/start.py", "_check_committed"): "operations/test_beginning.py",
     ("store/journal.py", "since"): "of a journal without its plan: store/test_plan_file.py",
+    ("loading/loader.py", "_find"): "operations/test_api.py",
     ("store/plan_file.py", "no_plan"): "command/test_kill.py",
     ("cli/steering.py", "_only_one"): "of no plan: no drain is running",
     ("cli/steering.py", "_not_settable"): "of an option of a resume: cli_units/test_values.py",

@@ -140,7 +140,7 @@ def test_a_handler_that_only_the_program_has_is_resumed_by_the_program(
     assert f"{call}\n  {place}" in str(caught.value.summary)
     with pytest.raises(PlanRefused) as again:
         drainer.drain(handler=Local, **backlog)
-    assert (again.value.hint or "").endswith(f"To resume it: {call} ({place})")
+    assert (again.value.hint or "").endswith(f"To resume it: `{call}` ({place})")
     with pytest.raises(UsageError) as refused:
         drainer.resume(plan, client=backlog["client"])
     assert "`drainer plan show PLAN` prints the call that resumes" in (refused.value.hint or "")

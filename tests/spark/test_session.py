@@ -240,7 +240,7 @@ def test_a_drain_on_a_session_that_is_there_leaves_it_as_it_was_and_can_be_inter
         patched.setattr(api, "progress_view", lambda _: Interrupting())
         with pytest.raises(Signalled, match="SIGINT") as caught:
             drain("100")  # A stop may take a second to reach the tasks.
-    call = f"repeat drainer.spark.drain(…, plan={str(story.plan_path)!r}, handler=OnTheLoop)"
+    call = f"drainer.spark.drain(…, plan={str(story.plan_path)!r}, handler=OnTheLoop)"
     assert caught.value.summary.resume == call
     assert caught.value.__notes__[0].startswith(f"resume: {call} (in the program that defines ")
     assert 0 < len(story.record.done()) < 200
