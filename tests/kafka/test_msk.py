@@ -36,7 +36,7 @@ sasl.client.callback.handler.class=software.amazon.msk.auth.iam.IAMClientCallbac
 HANDSHAKE = "SASL OAUTHBEARER mechanism handshake failed:"
 SUPPORTED = "broker's supported mechanisms:"
 LETTERS = FailureSettings(
-    on_failure=OnFailure.DEAD_LETTER, dead_letter_topic="dead", max_failures=Limit()
+    retries=0, on_failure=OnFailure.DEAD_LETTER, dead_letter_topic="dead", max_failures=Limit()
 )
 
 

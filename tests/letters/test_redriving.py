@@ -28,7 +28,7 @@ from kafka.sender import write_letters
 from kafka.topic import Topic, await_coordinators, eventually
 from scenarios.brokers import Broker, delete_group
 
-DEAD_AGAIN = FailureSettings(on_failure=OnFailure.DEAD_LETTER)
+DEAD_AGAIN = FailureSettings(retries=0, on_failure=OnFailure.DEAD_LETTER)
 HANDLER = """
 handled, bad = [], []
 
@@ -233,7 +233,7 @@ def test_with_another_plan_a_redrive_leaves_out_what_earlier_ones_finished(
 
 def test_letters_can_not_wait_behind_one_that_comes_behind_them(redrives: Redrives) -> None:
     redrives.die(0, 1)
-    parks = FailureSettings(on_failure=OnFailure.DEAD_LETTER, after_dead=AfterDead.PARK)
+    parks = FailureSettings(retries=0, on_failure=OnFailure.DEAD_LETTER, after_dead=AfterDead.PARK)
 
     with pytest.raises(Refused, match="behind those that waited for it") as caught:
         redrives.prepared(failures=parks)
@@ -246,7 +246,7 @@ def test_a_resumed_redrive_writes_to_its_own_topic_whatever_was_requested_meanwh
 ) -> None:
     redrives.die(0, key="other")
     redrives.redrive("doc")
-    parked = FailureSettings(on_failure=OnFailure.PARK)
+    parked = FailureSettings(retries=0, on_failure=OnFailure.PARK)
 
     def resumed(failures: FailureSettings) -> Prepared:
         loaded = redrives.file.load()
@@ -255,7 +255,7 @@ def test_a_resumed_redrive_writes_to_its_own_topic_whatever_was_requested_meanwh
 
     redrives.drain(resumed(parked))
     topic = redrives.file.load().plan.terms.failures.dead_letter_topic
-    again = FailureSettings(on_failure=OnFailure.DEAD_LETTER, dead_letter_topic=topic)
+    again = FailureSettings(retries=0, on_failure=OnFailure.DEAD_LETTER, dead_letter_topic=topic)
 
     assert resumed(again).plan.terms.failures.dead_letter_topic == redrives.topic.name
     assert resumed(again).action.makes_topic is None
@@ -294,7 +294,7 @@ def test_a_redrive_whose_handler_does_not_open_is_over(redrives: Redrives) -> No
 def test_a_resume_leaves_out_what_another_redrive_has_done_meanwhile(redrives: Redrives) -> None:
     redrives.die(0)
     redrives.die(1, 2, key="other")
-    prepared = redrives.prepared(failures=FailureSettings(on_failure=OnFailure.PARK, retries=0))
+    prepared = redrives.prepared(failures=FailureSettings(retries=0, on_failure=OnFailure.PARK))
     prepared.handler.target.bad += [0, 1]
     assert redrives.drain(prepared).exit_code == 5
     assert redrives.redrive("other", plan="elsewhere.json") == [1, 2]

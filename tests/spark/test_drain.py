@@ -162,7 +162,7 @@ def test_a_failure_halts_all_tasks_and_either_engine_goes_on_and_secrets_are_wri
     story.ensure_done(in_process, repeated=None)
 
 
-PARKS = FailureSettings(on_failure=OnFailure.PARK, breaker=False)
+PARKS = FailureSettings(retries=0, on_failure=OnFailure.PARK, breaker=False)
 
 
 @pytest.mark.long
@@ -253,7 +253,7 @@ def test_an_outage_as_a_task_begins_is_waited_for_since_earlier_ones_succeeded(
 def test_all_tasks_together_give_up_no_more_than_they_may(story: Story) -> None:
     story.fill([["bad", ["bad", "worse"]] if n < 6 else [f"k{n}"] for n in range(12)])
     policy = FailureSettings(
-        on_failure=OnFailure.DEAD_LETTER, breaker=False, max_failures=Limit(count=5)
+        retries=0, on_failure=OnFailure.DEAD_LETTER, breaker=False, max_failures=Limit(count=5)
     )
 
     summary = story.run(failures=policy, bad="bad")
