@@ -26,6 +26,7 @@ from drainer.model.deadline import DeadlineWatch
 from drainer.model.status import (
     ControlStatus,
     PartitionResult,
+    ProgressStatus,
     Status,
     Summary,
     share_finished,
@@ -129,7 +130,7 @@ class Lifecycle:
             cause = chain_errors(cause, not_stopped(error))
         # This is the last measurement, so that plan and summary have everything.
         self._work.measure(self.checkpointer.plan)
-        self.checkpointer.share_done = share_finished(self._status().progress.partitions)
+        self._note_share(self._status().progress)
         forced, within = self._ending.forced, self._ending.within
         await within(self.checkpointer.stop())
         cause = await self._work.close(cause)
@@ -162,11 +163,16 @@ class Lifecycle:
         at_pace_s = None if eta_s is None else eta_s * progress.quicker
         deadline = self._deadline.judge(by, now, elapsed_s, at_pace_s)
         status = replace(status, progress=replace(progress, deadline=deadline))
-        self.checkpointer.share_done = share_finished(progress.partitions)
+        self._note_share(progress)
         if self._ending.cause is None:
             self._eta_s = status.progress.eta_s
         self._context.observe(status)
         return status
+
+    def _note_share(self, progress: ProgressStatus) -> None:
+        # With --only, the share is of what is selected, and a resume drains the rest, too.
+        share = None if progress.only_classes else share_finished(progress.partitions)
+        self.checkpointer.share_done = share
 
     def _status(self) -> Status:
         checkpointer, control = self.checkpointer, self._control

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from drainer.engine.control import Settings, typed
 from drainer.engine.preview import SPARK, PartitionAction, Preview
 from drainer.engine.runtime import THIS_PROCESS, Runtime
-from drainer.errors import PlanRefused
+from drainer.errors import PlanRefused, UsageError
 from drainer.kafka.backlog import open_transactions
 from drainer.kafka.cluster import Cluster
 from drainer.loading.extensions import Extension
@@ -214,7 +214,8 @@ def _notes(plan: OffsetPlan, now: datetime) -> Iterator[str]:
 def _last_settings(plan: OffsetPlan, running: LocalSettings) -> LocalSettings:
     """Return the settings of the last run, as far as a drain can change them.
 
-    These are the new ones if there was no such run, or if it left nothing to handle.
+    These are the new ones if there was no such run, if it left nothing to handle, or if the plan's
+    texts can't be understood: what the last run had is only shown, and must not stop a resume.
     """
     last = plan.account.resuming
     if not last.engine or plan.account.complete:
@@ -222,7 +223,10 @@ def _last_settings(plan: OffsetPlan, running: LocalSettings) -> LocalSettings:
     given = {n: last.given(" ".join(each.typed(""))) for n, each in _OF_RUN.items()}
     known: dict[str, Any] = {name: texts[-1] for name, texts in given.items() if texts}
     known |= {"concurrency": last.concurrency, "options": running.options, "reason": running.reason}
-    return LocalSettings(**known)
+    try:
+        return LocalSettings(**known)
+    except (UsageError, ValueError):
+        return running
 
 
 def _changes(plan: OffsetPlan, terms: Terms, running: LocalSettings) -> Iterator[str]:

@@ -12,6 +12,7 @@ from drainer.view import caps, figures
 BUSY = 0.95  # If this share of the workers is busy, all of them count as busy.
 # From these shares on, a drain counts as limited by --rate, a full buffer, or one lane.
 AT_RATE = AT_BUFFER = AT_LANE = 0.9
+RISING_S = 10.0  # For this long, the mean rate of a drain may still rise.
 # The downstream counts as slowed if the median latency is this many times that of the start, and
 # longer by this many seconds.
 SLOWER, SLOWER_S = 2.0, 0.005
@@ -77,6 +78,7 @@ def limit_of(status: Status) -> Bottleneck:
     # The mean rate rises for some seconds. Until then, lanes that wait though workers are free, and
     # not for retries, tell that they wait for --rate.
     held_up = limits.lanes_ready > 0 and workers + failures.waiting < BUSY * limits.concurrency
+    held_up &= status.timing.elapsed_s < RISING_S
     at_rate = held_up or progress.rate_now >= AT_RATE * (failures.rate or 0)
     alone = workers <= 2 and not limits.lanes_ready and in_lane > 1
     signs = {
