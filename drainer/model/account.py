@@ -54,7 +54,7 @@ class EventKind(StrEnum):
     CHANGED = "changed"
     PAUSED = "paused"
     UNPAUSED = "unpaused"
-    WENT_ON = "went on"  # It began with what follows a priority class.
+    WENT_ON = "went on"  # The drain was done with a priority class, and began with what follows.
     ENDED = "ended"
     UNDONE = "undone"
 
@@ -278,7 +278,7 @@ class Resuming(JsonRecord):
 
     @property
     def _settings(self) -> str:
-        """These options as arguments of ``LocalSettings``, such as ``concurrency=5``."""
+        """The options of this run as arguments of ``LocalSettings``, such as ``concurrency=5``."""
         typed, found = [*map(" ".join, self._pairs)], []
         for name, option in options_of(LocalSettings).items():
             texts = [each[len(option.word) + 1 :] for each in typed if each.startswith(option.word)]
@@ -293,7 +293,10 @@ class Resuming(JsonRecord):
         return f"To resume it: `{self.command(plan)}`{self.lacking}"
 
     def note(self, why: str = "") -> str:
-        """Return where the command works, and what to add to it and ``why``; often empty."""
+        """Return where the command works, and which options to add to it, with the text ``why``.
+
+        The note is empty if the command works as it is, in any shell.
+        """
         name = self._local_class
         place = f"in the program that defines {name}" if name else ""
         lacks = f"add {', '.join(self.needs)} as before{why}" if self.needs else ""
@@ -301,7 +304,7 @@ class Resuming(JsonRecord):
 
     @property
     def lacking(self) -> str:
-        """The note in brackets, as text behind the command; empty if there is none."""
+        """The text of ``note`` in brackets, to stand behind the command; empty if it is empty."""
         return f" ({note})" if (note := self.note()) else ""
 
     @property
