@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from decimal import Decimal
 from enum import Enum
 from functools import cache
 from keyword import iskeyword
@@ -98,7 +99,7 @@ REASON_MOST = 500  # The maximum number of characters of a reason.
 T = TypeVar("T")
 _AUTO = re.compile(r"^auto(?::0*([1-9]\d{0,6}))?$")
 _TO_PAUSE = "To let no calls start for a while, use `drainer pause PLAN`."
-_NUMBER = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*$")
+_NUMBER = re.compile(r"^\s*(\d{1,15}(?:\.\d{1,40})?)\s*([a-zA-Z]*)\s*$")
 
 
 def parse_size(text: str) -> int:
@@ -239,13 +240,21 @@ def _size_text(size: int) -> str:
 
 def _duration_text(seconds: float) -> str:
     units = ((unit, _DURATIONS[unit]) for unit in ("d", "h", "m", "s"))
-    whole = (f"{seconds / n:g}{unit}" for unit, n in units if seconds >= n and not seconds % n)
-    return next(whole, f"{seconds * 1000:g}ms" if seconds else "0s")
+    whole = (
+        f"{_digits(seconds / n)}{unit}" for unit, n in units if seconds >= n and not seconds % n
+    )
+    parts = f"{_digits(seconds)}s" if seconds >= 1 else f"{_digits(seconds * 1000)}ms"
+    return next(whole, parts if seconds else "0s")
 
 
 def _rate_text(per_s: float) -> str:
     """Return a rate in the unit in which it is shortest: ``50/m``, not ``0.833333333333333/s``."""
-    return min((f"{per_s * _DURATIONS[unit]:.15g}/{unit}" for unit in "smh"), key=len)
+    return min((f"{_digits(per_s * _DURATIONS[unit])}/{unit}" for unit in "smh"), key=len)
+
+
+def _digits(number: float) -> str:
+    """Return a number without an exponent, which no option takes, and without rounding errors."""
+    return f"{Decimal(f'{number:.15g}').normalize():f}"
 
 
 SIZE = ValueType("SIZE", parse_size, _size_text)

@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from drainer.cli.options import load_limits
 from drainer.cli.steering import parse_settings
@@ -15,8 +17,10 @@ from drainer.errors import LimitsRefused, UsageError
 from drainer.insight.distribution import Distribution
 from drainer.model.deadline import parse_deadline
 from drainer.model.option import (
+    DURATION,
     RATE,
     Concurrency,
+    ValueType,
     parse_byte_rate,
     parse_concurrency,
     parse_duration,
@@ -60,7 +64,23 @@ def test_a_number_has_a_unit(parse: Callable[[str], Any], values: dict[str, floa
     assert {text: parse(text) for text in values} == values
 
 
-WRONG = ["", " ", "-1", "+1", "1.", ".5", "1e3", "1_000", "one", "0x10", "inf", "nan", "1 2", "s"]
+WRONG = [
+    "",
+    " ",
+    "9" * 400,
+    "-1",
+    "+1",
+    "1.",
+    ".5",
+    "1e3",
+    "1_000",
+    "one",
+    "0x10",
+    "inf",
+    "nan",
+    "1 2",
+    "s",
+]
 
 
 @pytest.mark.parametrize(
@@ -179,6 +199,22 @@ def test_a_folder_is_no_limits_file(text: str) -> None:
 @pytest.mark.parametrize("text", ["50/m", "300/s", "0.5/h", "7/h", "2.5/s", "1/m", "5000/s"])
 def test_a_rate_is_shown_in_the_unit_in_which_a_person_would_type_it(text: str) -> None:
     assert RATE.show(parse_rate(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0s"), (0.2, "200ms"), (5400, "90m"), (1000.5, "1000.5s"), (1e-6, "0.001ms")],
+)
+def test_a_duration_is_shown_in_the_unit_in_which_a_person_would_type_it(
+    seconds: float, text: str
+) -> None:
+    assert DURATION.show(seconds) == text
+
+
+@pytest.mark.parametrize("kind", [DURATION, RATE])
+@given(st.floats(1e-12, 3e9))
+def test_what_is_shown_can_be_typed(kind: ValueType, number: float) -> None:
+    assert kind.parse(kind.show(number)) == pytest.approx(number, rel=1e-14)
 
 
 def test_pairs_are_names_and_values_and_what_is_none_is_not_shown() -> None:
