@@ -19,7 +19,7 @@ from drainer.control.place import plan_meant, remembered, socket_name, sockets
 from drainer.control.server import ANSWER_S, peer
 from drainer.control.wire import About, Done, DrainReport, Refusal
 from drainer.engine.control import ControlRequest
-from drainer.errors import DrainerError, Interrupted, Refused, UsageError, raised_as
+from drainer.errors import DrainerError, Interrupted, PlanRefused, Refused, UsageError, raised_as
 from drainer.host.process import is_suspended
 from drainer.host.trust import read_own
 from drainer.model.account import Account
@@ -95,8 +95,8 @@ def left_known() -> list[FoundDrain]:
 def left(paths: Iterable[Path]) -> Iterator[FoundDrain]:
     """Find the plans at these paths whose drains are not done and no longer run.
 
-    Only the plans are read, neither journals nor the state of tasks, so a drain may have done a
-    little more. Plans that another user could have written are skipped, and so are other files.
+    The state of tasks is not read, so a drain on Spark may have done a little more. Plans that
+    another user could have written are skipped, and so are other files.
     """
     for name in paths:
         with suppress(OSError, ValueError, DrainerError):
@@ -107,6 +107,8 @@ def left(paths: Iterable[Path]) -> Iterator[FoundDrain]:
             plan.account.check()
             if plan.account.complete or PlanFile(path).is_locked:
                 continue
+            with suppress(PlanRefused):  # A resume says what is wrong with its journal.
+                plan = PlanFile(path).load(without_reports=True).plan
             yield FoundDrain(path, _about(path, plan, plan.account.updated), None, inf, 0, plan)
 
 

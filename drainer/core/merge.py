@@ -12,6 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import Annotated
+
+from msgspec import Meta
 
 from drainer.model.claims import ALL
 from drainer.model.codec import Whole
@@ -35,12 +38,14 @@ class Record:
     ``changes`` has the progress of the claim by partition: only the ranges that have changed, but
     the counts in total. ``parked`` are the lanes that were parked since the previous record.
     ``unhandled`` has the total counts of sub-messages that were not handled, if there are any.
+    ``share_done`` is the share of the backlog that was finished by the last status, if it is known.
     """
 
     changes: Mapping[Whole, Progress]
     parked: tuple[str, ...] = ()
     unhandled: Unhandled | None = None
     claim: str = ALL
+    share_done: Annotated[float, Meta(ge=0, le=1)] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,7 @@ class Checkpointer:
         """Write what finished into the journal. Raises PlanNotWritten."""
         record = self.account.record()
         if record is not None:
-            self._file.append(record)
+            self._file.append(replace(record, share_done=self.share_done))
 
     async def wait_until_written(self) -> None:
         """Return once the plan on disk has what the account has now.

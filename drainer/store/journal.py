@@ -155,6 +155,8 @@ def record_body(record: Record) -> dict[str, Any]:
         body["unhandled"] = record.unhandled
     if record.claim != ALL:
         body["claim"] = record.claim
+    if record.share_done is not None:
+        body["share_done"] = record.share_done
     return body
 
 

@@ -322,6 +322,8 @@ def _merged(plan: OffsetPlan, records: Iterable[Record]) -> OffsetPlan:
     account = plan.account
     for record in records:
         account = account.merge(record.changes, record.parked, record.unhandled, record.claim)
+        if record.share_done is not None:
+            account = replace(account, share_done=record.share_done)
     return OffsetPlan(plan.terms, account)
 
 

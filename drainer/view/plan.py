@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from drainer.errors import DrainerError
-from drainer.model.account import Account
+from drainer.model.account import Account, clock
 from drainer.model.destinations import destinations
 from drainer.model.finding import Finding, Level
 from drainer.model.listed import name_lost
@@ -155,4 +155,6 @@ def _partitions(plan: OffsetPlan) -> Table:
         )
     )
     columns = "[start, end)", "was at", "committed", "watermark", "done above", "left"
-    return Table(("partition", *columns), rows)
+    # No broker is asked, and a drain that did not end commits once more after its last save.
+    saved = f"committed: when last saved, at {clock(account.updated)}" if account.running else ""
+    return Table(("partition", *columns), rows, caption=saved)

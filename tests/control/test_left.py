@@ -13,12 +13,14 @@ from drainer.cli.options import parse_present
 from drainer.cli.steering import found_as_json, running_page, state_of
 from drainer.control.client import FoundDrain, left, left_known, request
 from drainer.control.place import link_to, make_folder
+from drainer.core.merge import Record
 from drainer.engine.control import Pause
 from drainer.errors import PlanRefused, Refused, UsageError
 from drainer.insight.distribution import latency_from
 from drainer.model.account import Event, EventKind, Resuming
 from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan
+from drainer.store.journal import Journal
 from drainer.store.place import PLANS
 from drainer.store.plan_file import PlanFile
 from privileges import UNPRIVILEGED
@@ -45,6 +47,22 @@ def write(folder: Path, name: str, plan: OffsetPlan) -> PlanFile:
     file = PlanFile(folder / f"{name}.plan.json")
     file.write(plan)
     return file
+
+
+def test_the_share_of_a_killed_drain_is_the_last_in_its_journal(tmp_path: Path) -> None:
+    file = write(tmp_path, "a", KILLED)
+    file.start_journal(KILLED.terms.drain_id, KILLED.account.generation)
+    for share in (0.45, None, 0.5, None):
+        file.append(Record({0: progress_at(50)}, share_done=share))
+    [found] = left_in(tmp_path)
+    assert found_as_json(found)["done"] == 0.5
+    [journal] = tmp_path.glob("*.journal-*")
+    other = KILLED.account.generation + 1
+    Journal(journal.with_name(f"a.plan.json.journal-{other}"), KILLED.terms.drain_id, 4, other)
+    with pytest.raises(PlanRefused):
+        file.load()
+    [found] = left_in(tmp_path)
+    assert found_as_json(found)["done"] == 0.4
 
 
 def left_in(folder: Path) -> list[FoundDrain]:

@@ -19,7 +19,7 @@ from drainer.errors import CommitDelayed, LockLost
 from drainer.message import SubMessage
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import LocalSettings
-from drainer.model.status import Status
+from drainer.model.status import Status, share_finished
 from drainer.store.plan_file import PlanFile
 from engine.made_up_kafka import (
     Accounting,
@@ -73,6 +73,21 @@ def test_two_signals_stop_at_once_and_the_journal_has_the_rest(
     assert "SIGINT" in (summary.error or "")
     assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
     rehearsal.resumes_exactly(handler)
+
+
+def test_a_kill_leaves_the_share_that_was_shown_last(virtual: VirtualDrains) -> None:
+    shown, kept = list[float](), list[float | None]()
+
+    def look(status: Status) -> None:
+        kept.append(rehearsal.file.load().plan.account.share_done)  # as after a kill -9
+        shown.append(share_finished(status.progress.partitions))
+
+    rehearsal = virtual.rehearsal({0: BACKLOG}, PATIENT, observe=look)
+    handler = virtual.handler(OnTheLoop, lambda _: 0.05)
+    rehearsal.drain(handler)
+
+    assert len(shown) > 4
+    assert kept[1:-1] == shown[:-2]
 
 
 def test_two_signals_during_a_slow_write_of_the_plan_begin_no_other_beside_it(

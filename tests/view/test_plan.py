@@ -52,6 +52,15 @@ def test_an_undone_drain_is_resumed_to_commit_again_and_not_undone_again() -> No
     assert ways(plan_page(begun, PATH)) == ["undo"]
 
 
+def test_the_offsets_of_a_killed_drain_say_from_when_they_are() -> None:
+    begun = Event(AT, EventKind.BEGUN, "ana@db1")
+    killed = changed(samples.plan(), history=(begun,), updated=AT)
+    [table, *_] = tables(plan_page(killed, PATH))
+    assert table.caption == f"committed: when last saved, at {clock(AT)}"
+    ended = changed(killed, history=(begun, replace(begun, what=EventKind.ENDED)))
+    assert tables(plan_page(ended, PATH))[0].caption == ""
+
+
 @pytest.mark.parametrize("at", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "soon"])
 def test_an_event_at_a_time_that_no_clock_shows_has_the_time_as_it_is_written(at: str) -> None:
     assert clock(at) == at
