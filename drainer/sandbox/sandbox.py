@@ -87,21 +87,28 @@ def up(
     A broker that has died is started again, with its data and on its ports. ``registry`` starts a
     schema registry beside it.
 
-    Raises SandboxRefused when the folder has other files, or when the broker does not start. In the
-    second case the folder stays, with the broker's log, until ``down``.
+    Raises SandboxRefused when the folder has other files, or when the broker does not start. If the
+    error names a log, the folder stays with it until ``down``. Otherwise a new sandbox leaves
+    nothing behind.
     """
     folder = folder_of(folder)
     with _locked():
         found = find(folder)
-        if found is None:
+        if is_new := found is None:
             _require_unused(folder)
             found = SandboxState(BrokerPorts.free())
         elif found.running:
             print_line(f"the sandbox is already up on {found.bootstrap_servers}")
         else:
-            print_line(f"starting the sandbox in {folder} again, with its data")
+            its_data = ", with its data" if (folder / "data").exists() else ""
+            print_line(f"starting the sandbox in {folder} again{its_data}")
         if not found.running:
-            found = _start(folder, found, print_line, die_with_parent)
+            try:
+                found = _start(folder, found, print_line, die_with_parent)
+            except BaseException:
+                if is_new and not any(folder.glob("broker.*")):
+                    shutil.rmtree(folder, ignore_errors=True)
+                raise
         if found.registry is not None and not found.registry.process.alive():
             found = replace(found, registry=None)
         if registry:

@@ -102,6 +102,34 @@ def test_up_without_java_is_refused_and_leaves_nothing(
     assert not folder.exists()
 
 
+def test_a_new_sandbox_whose_port_is_taken_leaves_nothing_and_an_old_one_keeps_its_data(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its port was free when it was picked. Neither Java nor Kafka is needed to see that."""
+    ports = BrokerPorts.free()
+    monkeypatch.setattr("drainer.sandbox.sandbox.find_java", Path)
+    monkeypatch.setattr("drainer.sandbox.broker.find_java", Path)
+    monkeypatch.setattr("drainer.sandbox.sandbox.kafka_jars", lambda **_: [])
+    monkeypatch.setattr("drainer.sandbox.broker.kafka_jars", lambda **_: [])
+    monkeypatch.setattr(BrokerPorts, "free", lambda: ports)
+    output: list[str] = []
+    with socket.create_server((HOST, ports.client)):
+        for _ in range(2):
+            with pytest.raises(SandboxRefused, match=f"another process uses port {ports.client} "):
+                _up(folder, output.append)
+            assert not folder.exists()
+    assert output == []
+
+    _leave(folder, process=None)
+    with socket.create_server((HOST, 20001)), pytest.raises(SandboxRefused, match="port 20001"):
+        _up(folder, output.append)
+    assert output == [f"starting the sandbox in {folder} again"]
+    (folder / "data").mkdir()
+    with socket.create_server((HOST, 20001)), pytest.raises(SandboxRefused, match="port 20001"):
+        _up(folder, output.append)
+    assert output[1:] == [f"starting the sandbox in {folder} again, with its data"]
+
+
 @pytest.mark.parametrize("process", [None, {"pid": os.getpid(), "started": "before a reboot"}])
 def test_down_removes_a_sandbox_whose_broker_does_not_run_and_signals_no_other_process(
     folder: Path, process: dict[str, object] | None
