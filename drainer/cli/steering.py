@@ -25,7 +25,7 @@ from drainer.errors import DrainerError, UsageError, raised_as
 from drainer.host.process import is_suspended
 from drainer.host.trust import read_own
 from drainer.model.codec import builtins, decode, encode
-from drainer.model.listed import listed
+from drainer.model.listed import given_up_words, listed
 from drainer.model.option import DURATION, Option, ValueType, options_of, parse_pairs
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts
@@ -36,7 +36,7 @@ from drainer.text import escape
 from drainer.view import figures
 from drainer.view.live import RunningLine, progress_view
 from drainer.view.page import Cell, Column, Field, Line, Page, Table, Tone, section
-from drainer.view.status import given_up_words, obstacle, time_left
+from drainer.view.status import obstacle, time_left
 from drainer.view.summary import resume_by_plan
 from drainer.view.terminal import Terminal
 
@@ -248,7 +248,7 @@ def _request(terminal: Terminal, plan: PlanPlace, request: ControlRequest) -> No
 def _print_end(terminal: Terminal, status: str, last: DrainReport) -> None:
     ended = last.ended or {}
     subs = decode(encode(ended.get("sub_messages", {})), Counts)
-    how = ended.get("error") or " ".join(filter(None, (ended.get("status"), given_up_words(subs))))
+    how = ended.get("error") or ", ".join(filter(None, (ended.get("status"), given_up_words(subs))))
     head = Line(f"the drain has ended: {how}" if how else "the drain has ended")
     ways = []
     if resume := ended.get("resume"):
@@ -282,7 +282,7 @@ def _watch_all(terminal: Terminal) -> None:
         while (found := client.running()) or before:
             now = {each.path: each for each in found}
             for path in before.keys() - now.keys():
-                terminal.print_line(_end_line(before[path]))
+                terminal.print_line(end_line(before[path]))
             before = now
             lines = [found_line(each) for each in found]
             line.draw("\n".join([*lines, "Ctrl-C leaves; the drains go on"]))
@@ -295,11 +295,13 @@ def _watch_all(terminal: Terminal) -> None:
     terminal.print_line("no drain is running on this machine")
 
 
-def _end_line(found: FoundDrain) -> str:
+def end_line(found: FoundDrain) -> str:
     """Return ``orders.indexer.plan.json  killed``, or how else a drain ended that ran until now."""
     how = "ended"
     with suppress(OSError, ValueError, DrainerError):  # The plan may be elsewhere, or gone.
-        how = OffsetPlan.decode(read_own(Path(found.about.plan))).account.how_ended
+        account = OffsetPlan.decode(read_own(Path(found.about.plan))).account
+        given_up = given_up_words(account.counts()[1]) if account.complete else ""
+        how = ", ".join(filter(None, (account.how_ended, given_up)))
     return f"{short(found.about.plan)}  {how}"
 
 

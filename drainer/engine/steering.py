@@ -15,7 +15,7 @@ from drainer.engine.outcome import Ending, ended_by
 from drainer.engine.ports import DrainContext, Work
 from drainer.errors import DrainerError, Refused, Signalled, UsageError
 from drainer.model.account import Event, EventKind
-from drainer.model.listed import counted, round_duration
+from drainer.model.listed import counted, given_up_words, round_duration
 from drainer.model.option import Concurrency
 from drainer.model.status import Paused
 from drainer.text.mask import describe
@@ -58,7 +58,9 @@ class Steering:
     def ended(self, cause: BaseException | None) -> Event:
         """Return the event for the end of the drain."""
         by, reason = self._control.stopper or (self._runtime.user(), None)
-        how = self.context.this_pass.done if cause is None else ended_by(cause)
+        short = given_up_words(self.checkpointer.account.counts()[1])
+        done = ", ".join(filter(None, (self.context.this_pass.done, short)))
+        how = done if cause is None else ended_by(cause)
         return Event(self._runtime.now(), EventKind.ENDED, by, reason, (how,))
 
     async def _do(self, requested: Requested) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from drainer.model.progress import Counts
 from drainer.model.ranges import Range, count_offsets, encode_ranges
 
 NAMED = 5
@@ -16,6 +17,13 @@ _SIZES = ("KiB", "MiB", "GiB", "TiB", "PiB")
 def counted(number: int, noun: str) -> str:
     """Return ``1 message`` or ``2 messages``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def given_up_words(subs: Counts) -> str:
+    """Return ``with 3 dead letters and 1 failed sub-message``; empty if none was given up."""
+    given_up = ((subs.dead, "dead letter"), (subs.failed, "failed sub-message"))
+    words = " and ".join(counted(number, what) for number, what in given_up if number)
+    return f"with {words}" if words else ""
 
 
 def size(number: int) -> str:

@@ -11,14 +11,13 @@ from drainer.errors import DrainerError
 from drainer.model.account import Account, clock
 from drainer.model.destinations import destinations
 from drainer.model.finding import Finding, Level
-from drainer.model.listed import name_lost
+from drainer.model.listed import given_up_words, name_lost
 from drainer.model.plan import OffsetPlan
 from drainer.text.escape import command
 from drainer.view import figures
 from drainer.view.findings import findings_page
 from drainer.view.page import OK, WARN, Cell, Field, Item, Line, Page, Table, Tone, section
 from drainer.view.policy import task_fields, unhandled_lines
-from drainer.view.status import given_up_words
 from drainer.view.summary import account, events, parked_field, resume_by_plan
 from drainer.view.terminal import Terminal
 
@@ -125,7 +124,7 @@ def show_checks(
 def _fields(plan: OffsetPlan) -> Iterator[Item | None]:
     yield Field("drain", plan.terms.drain_id, f"begun {plan.terms.created}")
     yield Field("written", plan.account.updated, figures.counted(plan.account.generation, "time"))
-    yield Field("client config", plan.terms.client_config or "none")
+    yield Field("properties", plan.terms.client_config or "none")
     yield from task_fields(plan)
     if plan.terms.limits is not None:
         yield Field("limits", str(plan.terms.limits), "maximum that drainer reads")

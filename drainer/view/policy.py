@@ -76,7 +76,10 @@ def policy_fields(failures: FailureSettings) -> Iterator[Field]:
     yield Field("retries", retries, limit)
     yield Field("on failure", _then(failures, failures.on_failure))
     if failures.on_unsplit is not failures.on_failure:
-        yield Field("if split fails", _then(failures, failures.on_unsplit))
+        does = _then(failures, failures.on_unsplit)
+        # The whole message has failed, and its lanes are unknown.
+        does = does.replace("sub-message", "message").replace("its lane", "its partition")
+        yield Field("split fails", does)
     if failures.divert:
         where = f"to {failures.dead_letter_topic}, without a call"
         yield Field("diverts", "; ".join(failures.divert), where)

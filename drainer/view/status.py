@@ -14,8 +14,8 @@ from threading import Lock
 from drainer.engine.history import History
 from drainer.model.account import Event, clock
 from drainer.model.latency import Latency
-from drainer.model.listed import clock_time
-from drainer.model.progress import OTHERWISE, Counts
+from drainer.model.listed import clock_time, given_up_words
+from drainer.model.progress import OTHERWISE
 from drainer.model.status import (
     FailureStatus,
     HealthStatus,
@@ -240,20 +240,13 @@ def verdict(status: Status, now: datetime | None = None, *, of_all: bool = False
     if progress.complete:
         if given_up := given_up_words(progress.sub_messages):
             return Line(f"Drained, {given_up}", Tone.WARN, WARN)
-        return Line("All drained", Tone.GOOD, OK)
+        return Line("Drained", Tone.GOOD, OK)
     if control.stopping is not None:
         return Line(f"Stopping: {control.stopping}", Tone.WARN, STOPPED)
     if control.paused is not None:
         calls = figures.counted(status.limits.in_flight, "call")
         return Line(f"P{control.paused.in_words(now)[1:]}; {calls} in flight", Tone.WARN, STOPPED)
     return judged(time_left(status, now, of_all=of_all), progress.deadline)
-
-
-def given_up_words(subs: Counts) -> str:
-    """Return ``with 3 dead letters and 1 failed sub-message``; empty if none was given up."""
-    given_up = ((subs.dead, "dead letter"), (subs.failed, "failed sub-message"))
-    words = " and ".join(figures.counted(number, what) for number, what in given_up if number)
-    return f"with {words}" if words else ""
 
 
 def beside_verdict(status: Status) -> Iterator[tuple[str, Tone]]:
@@ -349,7 +342,7 @@ def _memory(limits: LimitStatus) -> Iterator[Field]:
         for key, waiting in limits.hottest[:_HOTTEST_SHOWN]
     )
     if hottest:
-        yield Field("hottest lanes", hottest)
+        yield Field("hot lanes", hottest)
     sizes = map(figures.size, (limits.buffered_bytes, limits.buffer_bytes))
     yield Field("buffer", " of ".join(sizes))
 

@@ -12,7 +12,7 @@ from drainer.engine.history import History
 from drainer.engine.preview import Preview
 from drainer.errors import DrainerError, Signalled, Unresumable
 from drainer.model.account import Event, ParkedLanes, Resuming, last_end, local_class
-from drainer.model.listed import name_lost
+from drainer.model.listed import given_up_words, name_lost
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import DONE, OTHERWISE, Counts
 from drainer.model.ranges import count_offsets
@@ -41,7 +41,7 @@ from drainer.view.page import (
 )
 from drainer.view.policy import undecided_lines, unhandled_lines
 from drainer.view.preview import settings
-from drainer.view.status import blocking_warnings, failure_words, given_up_words, watermark_fields
+from drainer.view.status import blocking_warnings, failure_words, watermark_fields
 from drainer.view.terminal import Terminal
 from drainer.view.verdict import ending
 

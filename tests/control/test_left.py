@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from builders import a_plan, changed, progress_at
+from builders import a_plan, changed, counts, progress_at
 from drainer.cli.options import parse_present
-from drainer.cli.steering import found_as_json, running_page, state_of
+from drainer.cli.steering import end_line, found_as_json, running_page, state_of
 from drainer.control.client import FoundDrain, left, left_known, request
 from drainer.control.place import link_to, make_folder
+from drainer.control.wire import About
 from drainer.core.merge import Record
 from drainer.engine.control import Pause
 from drainer.errors import PlanRefused, Refused, UsageError
@@ -94,6 +95,18 @@ def test_what_was_stopped_or_killed_is_listed_with_how_to_resume_it(
         f"drainer resume 'a b.plan.json' {MORE}",
         "drainer resume d.plan.json",
     )
+
+
+def test_the_last_line_of_a_drain_says_what_was_given_up(tmp_path: Path) -> None:
+    path = write(tmp_path, "a", DONE).path
+    about = About(str(path), "orders", "indexer", "", "process", AT)
+    found = FoundDrain(path, about, None, 0.0, 4_711)
+    assert end_line(found).endswith("a.plan.json  done")
+    dead = replace(ALL_OF_IT, sub_messages=counts(done=98, dead=2))
+    write(tmp_path, "a", changed(DONE, claims={ALL: {0: dead}}))
+    assert end_line(found).endswith("a.plan.json  done, with 2 dead letters")
+    (tmp_path / "a.plan.json").unlink()
+    assert end_line(found).endswith("a.plan.json  ended")
 
 
 @pytest.mark.parametrize(

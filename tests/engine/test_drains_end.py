@@ -129,6 +129,7 @@ def test_an_answer_of_the_dead_letter_topic_lets_its_lane_go_on_at_its_rate(
     failures = replace(QUICK, rate=2.0, on_failure=OnFailure.DEAD_LETTER, dead_letter_topic="dead")
     summary = virtual.rehearsal(in_lanes(2, 1), failures=failures).drain(OnTheLoop(step))
     assert (summary.exit_code, summary.sub_messages.dead, summary.sub_messages.done) == (6, 1, 1)
+    assert summary.history[-1].details == ("done, with 1 dead letter",)
 
 
 def test_a_drain_that_leaves_too_much_alone_reports_that_it_did_not_read_on(

@@ -404,7 +404,7 @@ def test_no_more_workers_are_busy_than_there_may_be() -> None:
     assert "workers 53 of 53 busy" in status_line(a_status(in_flight=74, concurrency=53))
     several = a_status(in_flight=424, busy=53, concurrency=53)
     assert "workers 53 of 53 busy" in status_line(several)
-    assert "hottest lanes" not in status_line(a_status(hottest=()))
+    assert "hot lanes" not in status_line(a_status(hottest=()))
 
 
 def test_a_change_of_another_day_names_it() -> None:

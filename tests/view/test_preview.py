@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from builders import AT, changed
 from drainer.model.account import Event, EventKind, Resuming
+from drainer.model.settings import FailureSettings, OnFailure
 from drainer.model.unhandled import Unhandled
 from drainer.view.page import SHOWN
-from drainer.view.policy import skip_fields, unhandled_lines
+from drainer.view.policy import policy_fields, skip_fields, unhandled_lines
 from drainer.view.preview import preview_page
 
 from . import samples
@@ -37,3 +38,13 @@ def test_a_resume_with_another_engine_or_other_settings_says_so_once() -> None:
     same = changed(plan, resuming=Resuming(engine="process"), history=(replace(event, details=()),))
     for other in (samples.action(plan=same, resumes=True), samples.action()):
         assert "differs" not in shown(preview_page(other))
+
+
+def test_what_becomes_of_a_whole_message_is_not_said_of_a_sub_message() -> None:
+    for action, words in (
+        (OnFailure.SKIP, "skip the message"),
+        (OnFailure.PARK, "park its partition, and drain the others"),
+    ):
+        failures = FailureSettings(on_failure=OnFailure.HALT, on_split_failure=action)
+        fields = {each.label: each.value for each in policy_fields(failures)}
+        assert (fields["on failure"], fields["split fails"]) == ("halt the drain", words)

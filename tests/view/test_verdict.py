@@ -74,5 +74,5 @@ def test_what_was_given_up_is_in_the_headline_of_a_drain_that_is_done() -> None:
     done = changed(a_status(), partitions=(replace(part, watermark=part.end),))
     fine = verdict(changed(done, sub_messages=counts(done=9)), NOW)
     short = verdict(changed(done, sub_messages=counts(done=9, dead=277)), NOW)
-    assert (fine.text, fine.tone) == ("All drained", Tone.GOOD)
+    assert (fine.text, fine.tone) == ("Drained", Tone.GOOD)
     assert (short.text, short.tone) == ("Drained, with 277 dead letters", Tone.WARN)
