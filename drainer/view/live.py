@@ -224,8 +224,19 @@ class RunningLine:
             self._terminal.print_line(text)
         else:
             width = self._terminal.console.width
-            rows = (row for line in text.split("\n") for row in broken(line, width))
+            rows = (row for line in text.split("\n") for row in _phrases(line, width))
             self._live.update(drawn(([(row, Tone.PLAIN)] for row in rows), width), refresh=True)
+
+
+def _phrases(line: str, width: int) -> list[str]:
+    """Break a line that is too long between its phrases, before which it has two spaces."""
+    rows: list[str] = []
+    for phrase in line.split("  "):
+        if rows and cell_len(row := f"{rows[-1]}  {phrase}") <= width:
+            rows[-1] = row
+        else:
+            rows += broken(f"  {phrase}" if rows else phrase, width)
+    return rows
 
 
 def _live(terminal: Terminal, *, transient: bool = False) -> Live:

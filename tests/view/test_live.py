@@ -457,6 +457,16 @@ def test_a_running_line_breaks_what_is_too_long_for_the_screen() -> None:
     assert all("".join(name.split()) in "".join("".join(lines).split()) for name in names)
 
 
+def test_a_running_line_is_broken_between_its_phrases() -> None:
+    terminal, err = on_screen()
+    phrases = ["o" * 34, "draining", "41.2%", "3m 20s left, done", "1,234 sub-messages/s"]
+    with RunningLine(terminal) as line:
+        line.draw("  ".join(phrases))
+    shown = ANSI.sub("", err.getvalue())
+    assert all(phrase in shown for phrase in phrases)
+    assert max(map(len, shown.splitlines())) <= 80
+
+
 def test_what_a_handler_prints_appears_above_the_frame() -> None:
     terminal, err = on_screen(out=samples.Screen())
     stdout, stderr = sys.stdout, sys.stderr
