@@ -391,8 +391,11 @@ class LocalSampler(MetricsSampler):
         )
         return Load(used_s / seconds, waited_s / seconds) if seconds > LOAD_S else NO_LOAD
 
-    def status(self, plan: OffsetPlan, running: int) -> Status:
-        """Return the status of the drain, with ``running`` sub-messages in the handler."""
+    def status(self, plan: OffsetPlan, running: int, busy: int) -> Status:
+        """Return the status of the drain, with ``running`` sub-messages in the handler.
+
+        ``busy`` is the number of busy workers.
+        """
         lanes, watermarks = self._dispatcher.lanes, self._dispatcher.watermarks
         parts = plan.account.partitions
         left = self._dispatcher.remainder()
@@ -402,7 +405,7 @@ class LocalSampler(MetricsSampler):
             starved=left.waiting < self.concurrency,
             limits=LimitStatus(
                 in_flight=running,
-                busy=self.busy,
+                busy=busy,
                 concurrency=self.concurrency,
                 lanes=len(lanes),
                 lanes_ready=lanes.ready,

@@ -359,16 +359,18 @@ class Pipeline:
         return max(0, self.dispatcher.lanes.running - self._workers.kept_back)
 
     @property
-    def _running_shown(self) -> int:
-        # While nothing new begins, people wait for the exact number to fall to zero.
-        exact = self._is_paused or self.ending.has_come
-        return self.running if exact else self._meter.in_flight
+    def _at_work(self) -> tuple[int, int]:
+        """The number of sub-messages in the handler, and of busy workers, as they are shown."""
+        if self._is_paused or self.ending.has_come:
+            # While nothing new begins, people wait for the exact numbers to fall to zero.
+            return self.running, self.calls()
+        return self._meter.in_flight, self._meter.busy
 
     def measure(self, plan: OffsetPlan) -> None:
-        self._meter.measure(self._running_shown, is_held_up=self._failures.hold_up)
+        self._meter.measure(self._at_work[0], is_held_up=self._failures.hold_up)
 
     def status(self, plan: OffsetPlan) -> Status:
-        status = self._meter.status(plan, self._running_shown)
+        status = self._meter.status(plan, *self._at_work)
         status = self.dispatcher.complete_status(status, plan, self.settings.failures)
         status = self.ports.complete_status(status, False)
         auto = None if self._search is None else auto_status(self._search)

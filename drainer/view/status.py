@@ -263,9 +263,11 @@ def causes(status: Status) -> Iterator[Field]:
         yield Field("limited by", limit(status))
         if found := advice(status):
             yield Field("to do", found)
-    calls = figures.counted(status.limits.in_flight, "call")
-    saved = f"plan saved {figures.duration(status.timing.plan_age_s)} ago"
-    yield Field("safe", f"{saved}; a kill now repeats {calls} in flight")
+    words = [f"plan saved {figures.duration(status.timing.plan_age_s)} ago"]
+    if status.limits.in_flight or not ending:
+        calls = figures.counted(status.limits.in_flight, "call")
+        words.append(f"a kill now repeats {calls} in flight")
+    yield Field("safe", "; ".join(words))
 
 
 def facts(status: Status) -> Iterator[Field]:

@@ -83,7 +83,7 @@ class Run:
 
     def show(self) -> Status:
         self.meter.measure(WORKERS)
-        status = self.meter.status(self.plan, WORKERS)
+        status = self.meter.status(self.plan, WORKERS, WORKERS)
         status = self.dispatcher.complete_status(status, self.plan, FailureSettings())
         self.statuses.append((self.now_s, status))
         return status

@@ -21,6 +21,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Status, share_finished
 from drainer.store.plan_file import PlanFile
+from drainer.view.status import causes
 from engine.made_up_kafka import (
     Accounting,
     Kind,
@@ -73,6 +74,29 @@ def test_two_signals_stop_at_once_and_the_journal_has_the_rest(
     assert "SIGINT" in (summary.error or "")
     assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
     rehearsal.resumes_exactly(handler)
+
+
+@both_kinds
+def test_once_nothing_begins_the_busy_workers_are_those_in_a_call(
+    kind: Kind, virtual: VirtualDrains
+) -> None:
+    statuses = list[Status]()
+    rehearsal = virtual.rehearsal({0: BACKLOG}, PATIENT, observe=statuses.append)
+
+    def step(sub: SubMessage) -> float:
+        if sub_place(sub) == AT:
+            virtual.signal("SIGINT")
+        return 1.2 if sub.message.offset >= AT[1] else 0.01
+
+    rehearsal.drain(virtual.handler(kind, step))
+
+    ending = [each for each in statuses if each.control.stopping is not None]
+    at_work = [(each.limits.in_flight, each.limits.workers_busy) for each in ending]
+    assert at_work[0][0] > 0
+    assert at_work[-1] == (0, 0)
+    assert all(in_flight == busy for in_flight, busy in at_work)
+    assert "repeats" in "".join(map(str, causes(ending[0])))
+    assert "repeats" not in "".join(map(str, causes(ending[-1])))
 
 
 def test_a_kill_leaves_the_share_that_was_shown_last(virtual: VirtualDrains) -> None:
