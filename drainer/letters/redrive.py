@@ -136,8 +136,9 @@ def _known(
             lost = name_lost(gaps)
             warnings.append(f"retention deleted letters before their redrive: {lost}")
     known = sum(map(plan.account.finished_above, plan.account.partitions))
-    checks = [f"{known:,} offsets above the group's were redriven before"] if known else []
-    return plan, checks, warnings
+    offsets = f"{counted(known, 'offset')} above the group's"
+    left_out = f"letters that were redriven before, and receipts, are left out: {offsets}"
+    return plan, [left_out] if known else [], warnings
 
 
 def _origins(
