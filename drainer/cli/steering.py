@@ -48,6 +48,11 @@ PRINT_EVERY_S = 5.0
 SILENT_S = 5.0
 
 ENDED_SHOWN = 100  # `ps` shows this many characters of how a drain ended.
+# If `ps` finds more drains than CROWDED, its page fits a small screen: only the DETAILED most
+# urgent ones have more than a row, and the table has only this many ROWS.
+CROWDED, DETAILED, ROWS = 4, 2, 9
+URGENT = ("in trouble", "silent", "halted", "failed", "killed")
+CALM = ("draining", "starting")
 
 # The options that can change while a drain runs, by their names.
 SETTABLE: Mapping[str, Option] = {
@@ -322,23 +327,38 @@ def state_of(found: FoundDrain) -> str:
 
 
 def running_page(found: Sequence[FoundDrain], now: datetime | None = None) -> Page:
-    """Make a page with a row for each drain. It says how to resume those that do not run."""
-    now = now or datetime.now(UTC)
+    """Make a page with a row for each drain, the most urgent first.
+
+    It says how to resume those that do not run. If there are many, it says so only of the first.
+    """
+    now, crowded = now or datetime.now(UTC), len(found) > CROWDED
+    found = sorted(found, key=_calmness)
+    detailed = DETAILED if crowded else CROWDED
     columns: tuple[str | Column, ...] = (
         *(Column("plan"), Column("state"), "done", "pid"),
         *(Column(name, spare=True) for name in ("topic", "group", "since", "engine")),
         Column("ends", wide=True),
     )
-    table = Table(columns, tuple(_row(each, now) for each in found), shown=len(found))
+    table = Table(columns, tuple(_row(each, now, crowded=crowded) for each in found), shown=ROWS)
     ways = [field for each in found if (field := _resume_field(each))]
     running = len(found) - len(ways)
     verb = "is" if running == 1 else "are"
     head = f"{figures.counted(running, 'drain')} {verb} running on this machine"
     if ways:
         head += f"; {len(ways)} can be resumed"
-    wrong = (_obstacle(each, now) for each in found)
-    sections = section("", wrong), section("", table if found else None)
-    return Page(Line(head), sections, ways_on=tuple(ways))
+    wrong = [field for each in found if (field := _obstacle(each, now))]
+    more = None
+    if len(wrong) > detailed:
+        others = figures.counted(len(wrong) - detailed, "other")
+        how = "`drainer plan show PLAN` has the way to resume each; `drainer ps -o table` lists all"
+        more = Line(f"  and {others}: {how}", Tone.QUIET)
+    sections = section("", wrong[:detailed], more), section("", table if found else None)
+    return Page(Line(head), sections, ways_on=tuple(ways[:detailed]))
+
+
+def _calmness(found: FoundDrain) -> int:
+    state = state_of(found)
+    return 0 if state in URGENT else 2 if state in CALM else 1
 
 
 def found_line(found: FoundDrain) -> str:
@@ -382,19 +402,22 @@ _OF_STATUS = (
 )
 
 
-def _row(found: FoundDrain, now: datetime) -> tuple[str | Cell, ...]:
-    about, state = found.about, state_of(found)
-    calm = state in ("draining", "starting")
+def _row(found: FoundDrain, now: datetime, *, crowded: bool) -> tuple[str | Cell, ...]:
+    about, state, ends = found.about, state_of(found), "-"
+    if found.status is not None:
+        eta_s = found.status.progress.eta_s
+        brief = crowded and eta_s is not None
+        ends = f"{figures.duration(eta_s)} left" if brief else time_left(found.status, now)
     return (
         short(about.plan),
-        Cell(state, Tone.PLAIN if calm else Tone.WARN),
+        Cell(state, Tone.PLAIN if state in CALM else Tone.WARN),
         _done(found),
         str(found.pid or "-"),
         about.topic,
         about.group,
         f"{datetime.fromisoformat(about.since).astimezone():%d %b %H:%M}",
         about.engine,
-        "-" if found.status is None else time_left(found.status, now),
+        ends,
     )
 
 

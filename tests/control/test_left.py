@@ -24,7 +24,9 @@ from drainer.model.plan import OffsetPlan
 from drainer.store.journal import Journal
 from drainer.store.place import PLANS
 from drainer.store.plan_file import PlanFile
+from drainer.view.terminal import Terminal
 from privileges import UNPRIVILEGED
+from view.samples import Screen, plain
 
 AT = "2026-11-23T20:08:58.000+00:00"
 SOME, ALL_OF_IT = progress_at(40), progress_at(100)
@@ -48,6 +50,27 @@ def write(folder: Path, name: str, plan: OffsetPlan) -> PlanFile:
     file = PlanFile(folder / f"{name}.plan.json")
     file.write(plan)
     return file
+
+
+def test_many_drains_fit_a_small_screen_the_most_urgent_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    states = ("stopped", "halted", "stopped", "killed") * 10
+    plans = {"stopped": STOPPED, "halted": HALTED, "killed": changed(KILLED, resuming=Resuming())}
+    for number, state in enumerate(states):
+        write(tmp_path, f"{number:02}", plans[state])
+    screen = Screen()
+    Terminal(stdout=screen, stderr=screen, width=80).present(running_page(left_in(tmp_path)))
+    lines = plain(screen).splitlines()
+    assert len(lines) <= 24
+    assert "and 38 others: `drainer plan show PLAN` has the way" in screen.getvalue()
+    rows = [
+        line for line in lines if "stopped  " in line or "halted  " in line or "killed  " in line
+    ]
+    assert len(rows) == 9
+    assert "stopped" not in "".join(rows)
+    assert lines[-1] == "and 31 more"
 
 
 def test_the_share_of_a_killed_drain_is_the_last_in_its_journal(tmp_path: Path) -> None:
@@ -81,9 +104,9 @@ def test_what_was_stopped_or_killed_is_listed_with_how_to_resume_it(
     page = running_page(found)
     assert [way.value.split(" --")[0] for way in page.ways_on] == [
         "drainer resume 'a b.plan.json'",
-        "drainer resume b.plan.json",
         "drainer resume d.plan.json",
-    ]
+        "drainer resume b.plan.json",
+    ]  # The one that was stopped on purpose is the least urgent.
     assert page.headline.text == "0 drains are running on this machine; 3 can be resumed"
     [way] = running_page(found[:1]).ways_on
     assert way.value == f"drainer resume 'a b.plan.json' {MORE}"

@@ -163,6 +163,15 @@ SEVEN = (
     found(LONG.replace("blue", "green"), a_status(eta_s=1_540.0)),
     found("orders.fifth.plan.json", None),
 )
+NINE = (
+    *(found(f"orders.group-{n}.plan.json", a_status(deadline=DEADLINE)) for n in range(3)),
+    *(
+        found(
+            f"orders.group-{n}.plan.json", None, changed(samples.plan(), history=ENDED[: 1 + n % 2])
+        )
+        for n in range(3, 9)
+    ),
+)
 RUNNING = a_status(
     12,
     auto=samples.AUTO,
@@ -191,6 +200,7 @@ SCREENS: dict[str, Callable[[], Page | Status | str]] = {
     "run-dead": lambda: summary_page(DEAD_LETTERS),
     "ps": lambda: running_page(FOUND, NOW),
     "ps-seven": lambda: running_page(SEVEN, NOW),
+    "ps-nine": lambda: running_page(NINE, NOW),
     "dead-list": lambda: overview_page(overview(Sample("a"), Sample("b")), NONE),
     "dead-show": lambda: letter_page(there_and_back(Sample("key", payload={"a": 1}))),
     "inspect": lambda: inspection_page(inspection(partition(0), partition(1, 5))),
