@@ -28,7 +28,9 @@ from drainer.handler import Handler
 from drainer.host.calls import has_running_loop
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import BOOTSTRAP, BootstrapMissing, ClientSettings
+from drainer.loading.importing import place_of
 from drainer.loading.loader import NO_EXTRAS, LoadedHandler, load_handler
+from drainer.model.account import local_class
 from drainer.model.option import each_once, number, option_name, options_of
 from drainer.model.priority import NO_CLASSES
 from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, LocalSettings
@@ -128,8 +130,8 @@ def drain(
     """Drain a group's backlog of a topic through a handler, as ``drainer run --yes`` does.
 
     Args:
-        handler: a class, or a reference as ``--handler`` takes it. Only a drain with a reference
-            can be resumed by the command.
+        handler: a class, or a reference as ``--handler`` takes it. No command can resume the drain
+            of a class that the program itself defines, or that a function of it defines.
         client: properties of librdkafka, ``bootstrap.servers`` among them, or the file with them.
             The plan keeps the file's name, and no property.
         plan: the file of the offset plan; by default ``TOPIC.GROUP.plan.json`` in the working
@@ -292,7 +294,9 @@ def handler_of(
             hint="Give the class, or a reference such as my_handlers.py:Reindex.",
         )
     name = f"{handler.__module__}:{handler.__qualname__}"
-    return LoadedHandler(name, handler, "", payloads, extras)
+    # A plan and dead letters have the reference that a command in any folder would give.
+    absolute = f"{place_of(handler.__module__)}:{handler.__qualname__}"
+    return LoadedHandler(name, handler, name if local_class(name) else absolute, payloads, extras)
 
 
 def _finish(

@@ -60,6 +60,27 @@ def import_place(place: str, reference: str) -> tuple[ModuleType, str]:
     return module, place
 
 
+def place_of(name: str) -> str:
+    """Return where ``import_place`` finds an imported module again, from any working folder.
+
+    This is the name itself if the module is installed, or is in no file that has this name.
+    """
+    module = sys.modules.get(name)
+    file = getattr(module, "__file__", None)
+    if module is None or file is None or file.startswith(NOT_OF_HANDLERS):
+        return name
+    path, (top, *below) = Path(file).absolute(), name.split(".")
+    if path.suffix == ".py" and path.stem != "__init__" and not below:
+        return str(path)
+    folder = _folder_of(module, path)
+    return str(folder / name) if machinery.PathFinder.find_spec(top, [str(folder)]) else name
+
+
+def _folder_of(module: ModuleType, path: Path) -> Path:
+    """Return the folder of a module, or of the package around it. ``path`` is its file."""
+    return path.parents[len(module.__name__.split(".")) - (path.stem != "__init__")]
+
+
 def _import_file(path: Path, reference: str) -> ModuleType:
     if not os.access(path, os.R_OK):
         near: list[str] = []
@@ -231,9 +252,9 @@ def digest_of(modules: Iterable[ModuleType | None]) -> str | None:
     files: dict[Path, bytes] = {}
     for module in modules:
         if file := getattr(module, "__file__", None):
-            parts = cast(ModuleType, module).__name__.split(".")
-            above = Path(file).parents[len(parts) - (Path(file).stem != "__init__")]
-            _add_source(Path(file), above, above / parts[0], files)
+            above = _folder_of(cast(ModuleType, module), Path(file))
+            top = cast(ModuleType, module).__name__.partition(".")[0]
+            _add_source(Path(file), above, above / top, files)
     contents = sorted(hashlib.sha256(content).digest() for content in files.values())
     return f"sha256:{hashlib.sha256(b''.join(contents)).hexdigest()}" if contents else None
 

@@ -17,6 +17,7 @@ from textwrap import dedent
 import pytest
 
 from drainer import handlers
+from drainer.api import handler_of
 from drainer.core.batches import BatchOf
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.handler import Context, Handler
@@ -211,6 +212,49 @@ def test_a_module_found_in_a_folder_is_found_again_from_another(
     assert keys_of(found) == ["from the class"]
     assert found.absolute_reference == absolute
     assert load_handler("drainer.handlers:Count").absolute_reference == "drainer.handlers:Count"
+
+
+@pytest.mark.parametrize(
+    ("path", "module", "kept"),
+    [
+        ("orders.py", "orders", "{}/orders.py:Reindex"),
+        ("orders/__init__.py", "orders", "{}/orders:Reindex"),
+        ("shop/orders.py", "shop.orders", "{}/shop.orders:Reindex"),
+        ("shop/orders/__init__.py", "shop.orders", "{}/shop.orders:Reindex"),
+    ],
+)
+def test_an_imported_class_has_the_reference_of_a_command(
+    path: str, module: str, kept: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(path, CLASS)
+    sys.path.insert(0, str(folder))
+    imported = handler_of(importlib.import_module(module).Reindex)
+    absolute = imported.absolute_reference
+    assert absolute == kept.format(folder)
+
+    sys.path.remove(str(folder))
+    for name in {"orders", "shop", "shop.orders"} & sys.modules.keys():
+        del sys.modules[name]
+    monkeypatch.chdir("/")
+    found = load_handler(absolute)
+    assert (found.absolute_reference, found.code) == (absolute, imported.code)
+    assert keys_of(found) == ["from the class"]
+
+
+def test_a_class_that_no_folder_leads_to_keeps_its_name(folder: Path) -> None:
+    class Local(Print): ...
+
+    class Outer:
+        class Nested(Print): ...
+
+    assert handler_of(Print).absolute_reference == "drainer.handlers:Print"
+    name = f"{__name__}:{Local.__qualname__}"
+    assert handler_of(Local).absolute_reference == name
+    Outer.Nested.__qualname__ = "Outer.Nested"
+    assert handler_of(Outer.Nested).absolute_reference.endswith("test_loader.py:Outer.Nested")
+    for module in ("__main__", "not.imported", "builtins"):
+        Outer.Nested.__module__ = module
+        assert handler_of(Outer.Nested).absolute_reference == f"{module}:Outer.Nested"
 
 
 def test_a_module_of_the_same_name_elsewhere_does_not_stand_in_for_one_in_a_folder() -> None:

@@ -31,6 +31,7 @@ from kafka.topic import Topic
 
 MESSAGES = 40
 SCRIPT = Path(__file__).with_name("program.py")
+SLOW = f"{Path(__file__).parents[1]}/{__name__}:Slow"  # As a command in any folder names it.
 
 
 class Slow(drainer.Handler):
@@ -152,7 +153,7 @@ def test_a_handler_that_only_the_program_has_is_resumed_by_the_program(
     call = call.replace("client=…", "client=client, on_status=on_status")
     summary = eval(call, {"drainer": drainer, "on_status": seen.append, **run})
     assert (summary.status, seen[0].limits.concurrency) == ("done", 5)
-    assert PlanFile(backlog["plan"]).load().plan.terms.handler == f"{__name__}:Slow"
+    assert PlanFile(backlog["plan"]).load().plan.terms.handler == SLOW
 
 
 def test_the_command_to_resume_repeats_the_settings_of_the_drain(backlog: dict[str, Any]) -> None:
@@ -170,7 +171,7 @@ def test_the_command_to_resume_repeats_the_settings_of_the_drain(backlog: dict[s
         )
 
     options = "--concurrency 30 --tune grace=5s --set log=here.log"
-    command = f"drainer resume {backlog['plan']} --handler {__name__}:Slow {options}"
+    command = f"drainer resume {backlog['plan']} --handler {SLOW} {options}"
     assert caught.value.summary.resume == command
     note = f"resume: {command} (add --set api_token=… as before)"
     assert note in caught.value.__notes__
