@@ -27,13 +27,14 @@ from drainer.model.predicate import EXPRESSIONS
 from drainer.model.priority import NO_CLASSES, PriorityClasses
 from drainer.model.rate_cap import CapCurve
 from drainer.model.settings import LocalSettings
-from drainer.model.terms import PayloadSettings, Terms, Unkeyed
+from drainer.model.terms import PayloadSettings, Unkeyed
 from drainer.split.keys import BARRIER, KEYS
 from drainer.store.place import PlanPlace, parse_place
 from drainer.view.report.file import ReportFile
 
 if TYPE_CHECKING:
     from drainer.loading.loader import LoadedHandler
+    from drainer.model.plan import OffsetPlan
 
 _HANDLER = "Handler: package.module:Name, path/to/file.py:Name, print, count, produce or http."
 _LIMITS = "Broker limits"
@@ -235,14 +236,27 @@ class CodeOptions:
         "The plan's own decoder of keys, which --yes does not confirm.", tune=True, **_OF_PLAN
     )
 
-    def unnamed(self, terms: Terms, options: Mapping[str, str]) -> list[tuple[str, str]]:
+    def unnamed(
+        self, plan: OffsetPlan, path: PlanPlace, options: Mapping[str, str]
+    ) -> list[tuple[str, str]]:
         """Return the code that only the plan names, each piece with the option that names it.
 
-        ``options`` are those options of the handler that were given. Raises UsageError if a format
-        is given that is not the plan's, because messages would then split into other sub-messages.
+        ``options`` are those options of the handler that were given. Raises UsageError if the
+        plan's handler is a class that no command can load. It also does if a format is given that
+        is not the plan's, because messages would then split into other sub-messages.
         """
-        from drainer.loading.loader import foreign_code  # noqa: PLC0415 - the help does without it
+        # The help does without these.
+        from drainer.loading.loader import foreign_code  # noqa: PLC0415
+        from drainer.model.account import local_class  # noqa: PLC0415
 
+        terms = plan.terms
+        if self.handler is None and (local := local_class(terms.handler)):
+            raise UsageError(
+                f"no command can load the handler {terms.handler}, which a program or a notebook"
+                " defined",
+                hint=f"{plan.account.resuming.way(path)}. Or put the class into a file, and add"
+                f" --handler FILE.py:{local}",
+            )
         given = {"handler": self.handler, "options": options.get("split")}
         for name in ("value_format", "key_format"):
             given[name], known = getattr(self, name), getattr(terms.payloads, name) or "raw"

@@ -79,7 +79,7 @@ def resume(
             own = f"{REGISTRY}url={registry.registry}"
             kafka = replace(kafka, client_properties=(*kafka.client_properties, own))
         loads = running.options or {}
-        unnamed = code.unnamed(known.terms, loads)
+        unnamed = code.unnamed(known, plan, loads)
         if code.handler is not None:
             known = replace(known, terms=replace(known.terms, handler=code.handler))
         settings, confirmed = kafka.settings_by_plan(

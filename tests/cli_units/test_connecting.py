@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from builders import changed
 from drainer.cli.app import app
+from drainer.model.account import Resuming
 from drainer.store.plan_file import PlanFile
 from view.samples import plan
 
@@ -38,3 +39,20 @@ def test_the_place_that_names_the_brokers_is_shown(
     env = {"DRAINER_BOOTSTRAP_SERVER": variable}
     found = CliRunner().invoke(app, words, env=env)
     assert f"connects to   {BROKERS}  ({named_by})" in found.stderr
+
+
+@pytest.mark.parametrize("more", ["", " --yes", " --dry-run"])
+def test_no_resume_asks_for_a_class_that_no_command_can_load(
+    more: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    resuming = Resuming(("--handler", "__main__:Mine", "--concurrency", "5"))
+    PlanFile(tmp_path / "p.json").write(changed(PLAN, handler="__main__:Mine", resuming=resuming))
+    found = CliRunner().invoke(app, f"{RESUME}{more}")
+    words = " ".join(found.stderr.split())
+    assert found.exit_code == 2
+    assert "no command can load the handler __main__:Mine" in words
+    call = "drainer.resume('p.json', client=…, handler=Mine, settings=drainer.LocalSettings("
+    assert f"To resume it: `{call}concurrency=5))` (in the program that defines Mine)" in words
+    assert words.endswith("put the class into a file, and add --handler FILE.py:Mine")
+    assert "connects to" not in words
