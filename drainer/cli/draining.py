@@ -20,11 +20,12 @@ from drainer.cli.answer import ensure_confirmed
 from drainer.cli.command import why_not_by_key
 from drainer.cli.connecting import ConnectionOptions
 from drainer.cli.declared import declared_by, value_of
+from drainer.cli.engines import STATE
 from drainer.cli.metrics import OversightOptions
 from drainer.cli.options import DrainOptions, Limits
 from drainer.engine.control import Control
 from drainer.engine.history import History
-from drainer.engine.preview import Preview
+from drainer.engine.preview import EngineName, Preview
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.signals import ignore_signals, obey_signals_until
 from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted, Signalled
@@ -294,6 +295,7 @@ def resuming_with(
     field; None stands for a setting that was dropped.
     """
     given = retyped or {}
+    in_process = context.params.get("engine") == EngineName.PROCESS
     typed: list[tuple[Option, Sequence[str]]] = []
     for option in declared_by(context.command).values():
         place, value = value_of(context, option)
@@ -302,5 +304,9 @@ def resuming_with(
         elif not option.resumes or place is None:
             continue
         if value is not None:
-            typed.append((option, value if isinstance(value, list) else [str(value)]))
+            texts = value if isinstance(value, list) else [str(value)]
+            if in_process and option.field in ("master", "spark_conf"):
+                # Such a resume ignores them, but for the place where Spark's tasks reported.
+                texts = [text for text in texts if text.startswith(f"{STATE}=")]
+            typed.append((option, texts))
     return resuming_of(typed, plan)

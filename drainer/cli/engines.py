@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from drainer.cli.declared import declared_by, value_of
 from drainer.engine.preview import EngineName, ShownEngine
 from drainer.errors import UsageError
 from drainer.loading.extensions import Extension
@@ -57,6 +58,25 @@ class EngineOptions:
     def state(self) -> str | None:
         """The folder or URI where tasks record what is done; None if nobody named one."""
         return self.spark_conf.get(STATE)
+
+    def ensure_used(self, context: Any) -> None:
+        """Raise UsageError if a person typed ``--engine process`` and an option of Spark.
+
+        Variables and profiles may have such options, and ``--engine process`` then ignores them.
+        """
+        typed = {
+            option.field
+            for option in declared_by(context.command).values()
+            if value_of(context, option)[0] == ""
+        }
+        unused = ["--master"] if "master" in typed else []
+        if "spark_conf" in typed:
+            unused += [f"--spark-conf {name}" for name in sorted(self.spark_conf.keys() - {STATE})]
+        if self.engine is EngineName.PROCESS and "engine" in typed and unused:
+            raise UsageError(
+                f"{unused[0]} is given, but with --engine process the drain does not run on Spark",
+                hint="Remove one of the two.",
+            )
 
     def spark(self, plan: PlanPlace | None, *, resumes: bool = False) -> Any:
         """Return Spark's settings for a drain whose plan is at this place.

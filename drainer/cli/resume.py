@@ -69,6 +69,7 @@ def resume(
     from drainer.store.plan_file import plan_at  # noqa: PLC0415
 
     with oversight.serving(terminal) as metrics:
+        engines.ensure_used(context)
         spark = engines.spark(plan, resumes=True)
         file = plan_at(plan, engines.state)
         if not dry_run:

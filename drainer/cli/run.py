@@ -53,6 +53,7 @@ def run(
     from drainer.operations.start import prepare  # noqa: PLC0415
 
     with oversight.serving(terminal) as metrics:
+        engines.ensure_used(context)
         spark = engines.spark(plan)
         if latency is not None and not dry_run:
             raise UsageError("--latency only applies to an estimate", hint="Add --dry-run.")

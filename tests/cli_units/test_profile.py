@@ -90,6 +90,29 @@ def test_all_values_that_make_no_sense_are_reported_at_once(home: Path) -> None:
         assert each in error
 
 
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--master", "local[2]"), "--master"),
+        (("--spark-conf", "spark.ui.port=1"), "--spark-conf spark.ui.port"),
+    ],
+)
+def test_an_option_of_spark_is_refused_if_another_engine_is_typed(
+    home: Path, words: tuple[str, str], named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile(home, 'engine = "process"\n')  # This beside a variable is no contradiction.
+    (plan := home / "p.json").touch()
+    commands = ("run", *HANDLER), ("resume", str(plan)), ("redrive", *LETTERS, "--handler", "count")
+    for command in commands:
+        error = drainer(*command, "--engine", "process", *words, code=2)[1].replace("\n  ", " ")
+        assert f"error: {named} is given, but with --engine process the drain does not run" in error
+        assert "hint: Remove one of the two." in error
+    monkeypatch.setenv("DRAINER_SPARK_MASTER", "local[2]")
+    state = ("--spark-conf", "drainer.state=/state")
+    for engine in (("--engine", "process"), ()):
+        drainer("resume", str(plan), *engine, *state, code=3)  # The plan is empty.
+
+
 def test_a_misspelt_variable_is_reported_with_the_nearest(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

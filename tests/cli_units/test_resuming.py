@@ -52,6 +52,17 @@ def test_code_is_repeated_unless_it_is_drainer_s_own_since_yes_does_not_confirm_
     assert found == Resuming(("--set", "split=s.py"))
 
 
+def test_a_drain_in_this_process_repeats_no_option_of_spark_but_the_place_of_its_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DRAINER_SPARK_MASTER", "local[2]")
+    state = ("--spark-conf", "drainer.state=/state")
+    words = ("--engine", "process", *state, "--spark-conf", "spark.ui.port=1")
+    assert given(*words).options == ("--engine", "process", *state)
+    on_spark = given("--engine", "spark", *state).options
+    assert on_spark == ("--engine", "spark", "--master", "local[2]", *state)
+
+
 def test_a_url_is_repeated_since_no_login_goes_where_only_the_plan_leads() -> None:
     words = ("--registry", "http://r:8081", "--set", "url=http://s/drain")
     found = given(*words, "--set", "batch=9")

@@ -73,6 +73,7 @@ def redrive(
     - `drainer redrive --dead-letter-topic orders.DLT --to source --rate 100/s --parking-topic orders.parked -b localhost:9092 --yes`
     """  # noqa: E501 - an example has to be on one line to be copied
     with oversight.serving(terminal) as metrics:
+        engines.ensure_used(context)
         spark = engines.spark(redrives.plan)
         settings = kafka.settings()
         destination.ensure_copies(payload.settings)
