@@ -15,9 +15,9 @@ from typing import Any, get_args, get_type_hints
 import typer
 
 from drainer.cli.answer import open_terminal, reporting_errors
-from drainer.cli.declared import Declared, declared_by, given_in, unknown_variables
+from drainer.cli.declared import Declared, declared_by, given_in, places_of, unknown_variables
 from drainer.cli.parameter import HELP_ALL, declare, tuning
-from drainer.errors import Refused, UsageError
+from drainer.errors import DrainerError, Refused, UsageError
 from drainer.model.option import Option, option, options_of
 from drainer.text import mask
 from drainer.view.terminal import Form, Terminal
@@ -142,7 +142,13 @@ def command(
             for name, one in taken.items():
                 values = {each: given[each] for each in one.options if each in given}
                 arguments[name] = terminal if name in of_terminal else one.make(values)
-            if code := function(**arguments):
+            try:
+                code = function(**arguments)
+            except DrainerError as error:
+                places = places_of(context, options, str(error))
+                error.hint = f"{error.hint or ''}{places}".lstrip() or None
+                raise
+            if code:
                 raise typer.Exit(code)
 
     called.__name__, called.__doc__ = function.__name__, function.__doc__

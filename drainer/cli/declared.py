@@ -124,7 +124,9 @@ def given_in(context: Any, options: Iterable[Option]) -> dict[str, Any]:
         place, value = value_of(context, option)
         if place is None:
             continue
-        about = f"{option.word} {place}: " if place else f"{option.word} "
+        is_typed_so = place in ("", f"in {option.variable}")  # A profile has its label as the key.
+        name = option.word if is_typed_so else option.label
+        about = f"{name} {place}: " if place else f"{name} "
         try:
             with raised_as(UsageError, about="" if option.is_argument else about):
                 found[option.field] = option.parse(value)
@@ -138,6 +140,20 @@ def given_in(context: Any, options: Iterable[Option]) -> dict[str, Any]:
     if errors:
         raise errors[0]
     return found
+
+
+def places_of(context: Any, options: Iterable[Option], text: str) -> str:
+    """Return sentences that say where the options in a text were given, if they were not typed.
+
+    They are for errors that come up only after all values were understood.
+    """
+    found = []
+    for option in options:
+        if re.search(rf"(?<![\w-]){re.escape(option.word)}(?![\w-])", text):
+            place, _ = value_of(context, option)
+            if place and place not in text:
+                found.append(f" {option.label} is given {place}.")
+    return "".join(found)
 
 
 def is_given(context: Any, option: Option) -> bool:

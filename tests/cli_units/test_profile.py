@@ -73,17 +73,32 @@ def test_what_is_typed_comes_before_a_variable_before_a_profile(
 def test_a_value_that_makes_no_sense_is_reported_with_its_place(home: Path) -> None:
     profile(home, '[run]\nconcurrency = "many"\n[dead.list]\nlimit = "many"\n')
     error = drainer("run", *HANDLER, code=2)[1]
-    assert f"--concurrency in {home}/default.toml: [run]: 'many'" in error.replace("\n  ", " ")
+    assert f"error: concurrency in {home}/default.toml: [run]: 'many'" in error.replace("\n  ", " ")
     error = drainer("dead", "list", *LETTERS, code=2)[1].replace("\n  ", " ")
-    assert f"--limit in {home}/default.toml: [dead.list]: 'many'" in error
+    assert f"error: limit in {home}/default.toml: [dead.list]: 'many'" in error
+
+
+def test_an_error_that_comes_later_says_which_profile_or_variable_gave_the_option(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile(home, '[run]\nspark-conf = ["spark.ui.port=1"]\n')
+    error = drainer("run", *HANDLER, code=2)[1].replace("\n  ", " ")
+    assert "error: --spark-conf spark.ui.port is given, but the drain does not run on" in error
+    assert f"spark-conf is given in {home}/default.toml: [run]." in error
+    profile(home, "")
+    monkeypatch.setenv("DRAINER_SPARK_CONF", "spark.ui.port=1")
+    error = drainer("run", *HANDLER, code=2)[1].replace("\n  ", " ")
+    assert "spark-conf is given in DRAINER_SPARK_CONF." in error
+    typed = ("--spark-conf", "spark.ui.port=1")
+    assert "is given in" not in drainer("run", *HANDLER, *typed, code=2)[1]
 
 
 def test_all_values_that_make_no_sense_are_reported_at_once(home: Path) -> None:
     profile(home, 'concurrency = "many"\n[run]\nrate = "5"\nretry-delay = "5"\n')
     error = drainer("run", *HANDLER, code=2)[1].replace("\n  ", " ")
     for each in (
-        f"--concurrency in {home}/default.toml: 'many' is not a number",
-        f"--rate in {home}/default.toml: [run]: '5' is not a rate",
+        f"error: concurrency in {home}/default.toml: 'many' is not a number",
+        f"; rate in {home}/default.toml: [run]: '5' is not a rate",
         f"retry-delay in {home}/default.toml: [run]: 5 of what?",
         "Write 5/s or 5/m.",
     ):
