@@ -30,9 +30,9 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import BOOTSTRAP, BootstrapMissing, ClientSettings
 from drainer.loading.importing import place_of
 from drainer.loading.loader import NO_EXTRAS, LoadedHandler, load_handler
-from drainer.model.account import local_class
 from drainer.model.option import each_once, number, option_name, options_of
 from drainer.model.priority import NO_CLASSES
+from drainer.model.resuming import local_class
 from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, LocalSettings
 from drainer.model.status import Status, Summary
 from drainer.model.terms import BY_HANDLER, PayloadSettings

@@ -30,9 +30,9 @@ from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.signals import ignore_signals, obey_signals_until
 from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted, Signalled
 from drainer.kafka.cluster import Cluster
-from drainer.model.account import Resuming
 from drainer.model.option import Option, options_of
 from drainer.model.plan import OffsetPlan
+from drainer.model.resuming import Resuming
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.status import Status, Summary
 from drainer.operations.drain import Callbacks, drain

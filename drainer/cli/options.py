@@ -247,7 +247,7 @@ class CodeOptions:
         """
         # The help does without these.
         from drainer.loading.loader import foreign_code  # noqa: PLC0415
-        from drainer.model.account import local_class  # noqa: PLC0415
+        from drainer.model.resuming import local_class  # noqa: PLC0415
 
         terms = plan.terms
         if self.handler is None and (local := local_class(terms.handler)):

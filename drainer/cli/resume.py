@@ -23,6 +23,7 @@ from drainer.cli.options import (
     SameSplit,
     WaitForGroup,
 )
+from drainer.engine.preview import PROCESS, SPARK
 from drainer.model.destinations import REGISTRY
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.view.terminal import Terminal
@@ -95,6 +96,7 @@ def resume(
         request = ResumeRequest(
             *(changed, classes, kafka.client_config, accept_gap, same_split, code.handler),
             limits=limits,
+            engine=PROCESS if spark is None else SPARK,
         )
         with connect(settings) as cluster:
             await_inactive(cluster, known.terms.group, known.terms.topic, wait, terminal.print_line)

@@ -22,11 +22,12 @@ from drainer.errors import (
     PlanNotWritten,
     StateLost,
 )
-from drainer.model.account import Account, Event, ParkedLanes, Resuming, StateReference
+from drainer.model.account import Account, Event, ParkedLanes, StateReference
 from drainer.model.claims import Claims
 from drainer.model.latency import Latency, merge_latencies
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts
+from drainer.model.resuming import Resuming
 from drainer.model.settings import FailureSettings
 from drainer.model.unhandled import Unhandled
 

@@ -15,8 +15,8 @@ from drainer.errors import DrainerError
 from drainer.handler import Retry, Writer, no_extras
 from drainer.loading.loader import LoadedHandler
 from drainer.message import Message, SubMessage
-from drainer.model.account import Resuming
 from drainer.model.plan import OffsetPlan
+from drainer.model.resuming import Resuming
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.status import FailureStatus, Status, Summary
 from drainer.policy.failures import Totals

@@ -96,24 +96,6 @@ class Preview(Shown):
         """The size of the backlog in offsets; holes make the count of messages smaller."""
         return sum(part.offsets for part in self.partitions)
 
-    @property
-    def changes(self) -> tuple[str, ...]:
-        """How a resume differs from the last run, such as ``concurrency 5 → 100``."""
-        account = self.plan.account
-        if not self.resumes or account.complete:
-            return ()
-        before, details = account.resuming.engine, account.history[-1].details
-        if before in ("", self.engine.name):
-            return details
-        return (f"engine {before} → {self.engine.name}", *details)
-
-    @property
-    def all_notes(self) -> tuple[str, ...]:
-        """The notes, and one if a resume differs from the last run."""
-        if not self.changes:
-            return self.notes
-        return (*self.notes, f"this run differs from the last one: {', '.join(self.changes)}")
-
     def as_json(self) -> dict[str, Any]:
         """Return the object that ``-o json`` prints for a dry run."""
         apart = ("plan", "plan_path", "batching", "concurrency")
@@ -123,7 +105,6 @@ class Preview(Shown):
             "partitions": {str(part.partition): builtins(part) for part in self.partitions},
             "bundling": None if self.batching is None else self.batching.as_json(),
             "concurrency": self.concurrency.as_json(),
-            "notes": self.all_notes,
             "plan": str(self.plan_path),
             "offsets": self.offsets,
         }

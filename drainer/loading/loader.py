@@ -33,8 +33,8 @@ from drainer.host.forks import FORKS, end_if_forked
 from drainer.loading.extensions import Extension
 from drainer.loading.importing import ENTRY_POINTS, digest_of, guarded, import_place, place_and_name
 from drainer.message import Message, SubMessage
-from drainer.model.account import local_class
 from drainer.model.listed import listed
+from drainer.model.resuming import local_class
 from drainer.model.terms import BY_HANDLER, PayloadSettings, Terms, TimeRange
 from drainer.policy.redrive import Split, only_in, selects
 from drainer.split import decoding

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any, Protocol, Self, runtime_checkable
 
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE, EXIT_UNRESUMABLE, DrainerError, Unresumable
-from drainer.model.account import NONE_PARKED, Event, ParkedLanes, Resuming, clock
+from drainer.model.account import NONE_PARKED, Event, ParkedLanes, clock
 from drainer.model.codec import JsonRecord, Whole, builtins, convert
 from drainer.model.deadline import DeadlineStatus
 from drainer.model.latency import Latency, merge_latencies
@@ -21,6 +21,7 @@ from drainer.model.priority import ClassStatus
 from drainer.model.progress import Counts
 from drainer.model.ranges import Range
 from drainer.model.rate_cap import CapsStatus
+from drainer.model.resuming import Resuming
 from drainer.model.settings import FailureSettings
 from drainer.model.shown import Shown
 from drainer.model.unhandled import RuleStatus

@@ -26,9 +26,9 @@ from drainer.kafka.committer import GroupCommitter
 from drainer.kafka.dead_letters import originals_kept
 from drainer.kafka.lock import GroupLock
 from drainer.loading.extensions import Extension
-from drainer.model.account import Resuming
 from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan
+from drainer.model.resuming import Resuming
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.status import LimitStatus, PartitionResult, ProgressStatus, Status, Summary
 from drainer.model.terms import Terms
@@ -146,12 +146,10 @@ def drain(
 
 
 def _beginning(prepared: Prepared, resuming: Resuming) -> Prepared:
-    """Note in the plan what a resume will need, and how this run differs from the last one."""
-    action, account = prepared.action, replace(prepared.plan.account, resuming=resuming)
-    if action.resumes:
-        event = replace(account.history[-1], details=action.changes)
-        account = replace(account, history=(*account.history[:-1], event))
-    return replace(prepared, action=replace(action, plan=OffsetPlan(prepared.plan.terms, account)))
+    """Note in the plan what a resume will need."""
+    plan = prepared.plan
+    plan = replace(plan, account=replace(plan.account, resuming=resuming))
+    return replace(prepared, action=replace(prepared.action, plan=plan))
 
 
 def _with_letters(cluster: Cluster, terms: Terms, summary: Summary) -> Summary:

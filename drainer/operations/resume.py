@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from drainer.engine.control import Settings, typed
-from drainer.engine.preview import SPARK, PartitionAction, Preview
+from drainer.engine.preview import PROCESS, SPARK, PartitionAction, Preview
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import PlanRefused, UsageError
 from drainer.kafka.backlog import open_transactions
 from drainer.kafka.cluster import Cluster
 from drainer.loading.extensions import Extension
 from drainer.loading.loader import LoadedHandler, foreign_code, load_handler
-from drainer.model.account import Account, Event, EventKind, PartitionPlan, Resuming
+from drainer.model.account import Account, Event, EventKind, PartitionPlan
 from drainer.model.claims import class_of
 from drainer.model.destinations import with_own_destinations
 from drainer.model.listed import listed, name_lost
@@ -25,6 +25,7 @@ from drainer.model.plan import OffsetPlan, OpenTransaction, describe_open_transa
 from drainer.model.priority import PriorityClasses
 from drainer.model.ranges import Range
 from drainer.model.rate_cap import CapCurve
+from drainer.model.resuming import Resuming
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.terms import PayloadSettings, Terms
 from drainer.operations.examine import changes, ensure_all, examine, group_offsets
@@ -49,6 +50,7 @@ class ResumeRequest:
             a priority class depends on that code.
         handler: the reference of the handler.
         limits: the broker limits, in place of those of the plan; False for none.
+        engine: the name of the engine that will drain.
     """
 
     failures: FailureSettings | None = None
@@ -58,6 +60,7 @@ class ResumeRequest:
     same_split: bool = False
     handler: str | None = None
     limits: CapCurve | Literal[False] | None = None
+    engine: str = PROCESS
 
     def over(self, known: Terms) -> Terms:
         """Return the terms of a plan, overridden by what is requested."""
@@ -105,9 +108,8 @@ def prepare_resume(
         _ensure_same_split(loaded.plan, handler)
     if terms.redrive is not None:
         handler = Extension.REDRIVING.load().redriving(handler, terms.redrive, cluster.settings)
-    policy = resolve_policy(
-        cluster, terms.topic, terms.group, terms.failures, redrives=terms.redrive is not None
-    )
+    names, redrives = (terms.topic, terms.group), terms.redrive is not None
+    policy = resolve_policy(cluster, *names, terms.failures, redrives=redrives)
     committed = group_offsets(cluster, loaded)
     terms = replace(
         terms,
@@ -119,9 +121,10 @@ def prepare_resume(
     )
     # In the new plan, the group's offsets are those that it has now.
     partitions = {n: replace(p, committed=committed.get(n)) for n, p in known.partitions.items()}
+    last = _last_settings(loaded.plan, running)
+    differs = tuple(_changes(loaded.plan, terms, last, running, request.engine))
     event = Event(
-        *(runtime.now(), EventKind.RESUMED, runtime.user(), running.reason),
-        *(tuple(_changes(loaded.plan, terms, running)), committed),
+        *(runtime.now(), EventKind.RESUMED, runtime.user(), running.reason, differs, committed)
     )
     plan = _resumed(terms, loaded, partitions, classes, event)
     readers = None if terms.commits else live_readers(cluster, terms.group)
@@ -133,11 +136,11 @@ def prepare_resume(
         warnings=(
             *filter(None, [readers]),
             *_warnings(cluster, loaded, plan, policy, gaps, open_),
-            *(*_lacking(loaded.plan, options, running, handler), *replaced),
+            *(*_lacking(loaded.plan, options, last, running, handler), *replaced),
         ),
         open_transactions=open_,
         needs_yes=readers is not None,
-        notes=tuple(_notes(loaded.plan, runtime.wall())),
+        notes=tuple(_notes(known, differs, runtime.wall())),
     )
     return build_prepared(cluster, found, handler, running, policy, file, loaded)
 
@@ -206,9 +209,11 @@ def _ensure_same_split(plan: OffsetPlan, handler: LoadedHandler) -> None:
             )
 
 
-def _notes(plan: OffsetPlan, now: datetime) -> Iterator[str]:
-    if plan.account.undone:
-        yield f"the drain {plan.account.last_run(now)}"
+def _notes(account: Account, differs: Sequence[str], now: datetime) -> Iterator[str]:
+    if account.undone:
+        yield f"the drain {account.last_run(now)}"
+    if differs:
+        yield f"this run differs from the last one: {', '.join(differs)}"
 
 
 def _last_settings(plan: OffsetPlan, running: LocalSettings) -> LocalSettings:
@@ -220,7 +225,7 @@ def _last_settings(plan: OffsetPlan, running: LocalSettings) -> LocalSettings:
     last = plan.account.resuming
     if not last.engine or plan.account.complete:
         return running
-    given = {n: last.given(" ".join(each.typed(""))) for n, each in _OF_RUN.items()}
+    given = {n: last.given(each) for n, each in _OF_RUN.items()}
     known: dict[str, Any] = {name: texts[-1] for name, texts in given.items() if texts}
     known |= {"concurrency": last.concurrency, "options": running.options, "reason": running.reason}
     try:
@@ -229,18 +234,31 @@ def _last_settings(plan: OffsetPlan, running: LocalSettings) -> LocalSettings:
         return running
 
 
-def _changes(plan: OffsetPlan, terms: Terms, running: LocalSettings) -> Iterator[str]:
-    """Name what a resume of a plan changes, such as ``concurrency 5 → 100``."""
+def _changes(
+    plan: OffsetPlan, terms: Terms, last: LocalSettings, running: LocalSettings, engine: str
+) -> Iterator[str]:
+    """Name what a resume of a plan changes, such as ``concurrency 5 → 100``.
+
+    If the last run left nothing to handle, a resume has nothing to change.
+    """
+    if plan.account.complete:
+        return
+    if (known := plan.account.resuming.engine) not in ("", engine):
+        yield f"engine {known} → {engine}"
     for name in ("handler", "limits", "client_config"):
         if (old := getattr(plan.terms, name)) != (new := getattr(terms, name)):
             yield f"{name.replace('_', ' ')} {old or 'none'} → {new or 'none'}"
     running = replace(running, concurrency=Concurrency.of(running.concurrency))
-    last = Settings(_last_settings(plan, running), plan.terms.failures)
-    yield from last.changes_to(Settings(running, terms.failures))
+    before = Settings(last, plan.terms.failures)
+    yield from before.changes_to(Settings(running, terms.failures))
 
 
 def _lacking(
-    plan: OffsetPlan, options: Mapping[str, str], running: LocalSettings, handler: LoadedHandler
+    plan: OffsetPlan,
+    options: Mapping[str, str],
+    last: LocalSettings,
+    running: LocalSettings,
+    handler: LoadedHandler,
 ) -> Iterator[str]:
     """Warn of what a person may have chosen for the last run, and forgotten for this one.
 
@@ -248,14 +266,14 @@ def _lacking(
     concurrency.
     """
     known = {**plan.terms.options, **options}
-    before = plan.account.resuming.handler_options.items()
-    if lacking := [text for name, text in before if name not in known]:
+    given = plan.account.resuming.handler_options.items()
+    if lacking := [text for name, text in given if name not in known]:
         yield f"the last run had {listed(lacking)}, which this run lacks"
-    both = (_last_settings(plan, running).concurrency, running.concurrency)
-    last, now = (Concurrency.of(each).most_for(threads=not handler.is_async) for each in both)
-    if now > last:
-        more = f"up to {now:,} calls at once, where the last run had up to {last:,}"
-        yield f"{more}; to keep that, add --concurrency {both[0]}"
+    both = (Concurrency.of(each.concurrency) for each in (last, running))
+    before, now = (each.most_for(threads=not handler.is_async) for each in both)
+    if now > before:
+        more = f"up to {now:,} calls at once, where the last run had up to {before:,}"
+        yield f"{more}; to keep that, add --concurrency {last.concurrency}"
 
 
 def _warnings(

@@ -166,7 +166,7 @@ def drain(
         failures=failures or DEFAULT_FAILURES,
         commits=commit,
     )
-    resumes = ResumeRequest(failures, client_config=request.client_config)
+    resumes = ResumeRequest(failures, client_config=request.client_config, engine=SPARK)
     running = LocalSettings(concurrency=concurrency, options=dict(options or {}))
     settings = spark_settings(place, session.master, conf or {})
     file = plan_at(absolute(place), settings.state)

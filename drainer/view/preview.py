@@ -29,7 +29,7 @@ def preview_page(action: Preview) -> Page:
             section(
                 "Checks",
                 (Line(check, mark=OK) for check in action.checks),
-                (Line(note, mark="-") for note in action.all_notes),
+                (Line(note, mark="-") for note in action.notes),
             ),
             section(
                 "Plan",

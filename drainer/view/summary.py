@@ -11,11 +11,12 @@ from pathlib import Path
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
 from drainer.errors import DrainerError, Signalled, Unresumable
-from drainer.model.account import Event, ParkedLanes, Resuming, last_end, local_class
+from drainer.model.account import Event, ParkedLanes, last_end
 from drainer.model.listed import given_up_words, name_lost
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import DONE, OTHERWISE, Counts
 from drainer.model.ranges import count_offsets
+from drainer.model.resuming import Resuming, local_class
 from drainer.model.status import PartitionResult, Summary
 from drainer.policy.redrive import NOT_MATCHED, not_redriven
 from drainer.store.place import PlanPlace, absolute, parse_place

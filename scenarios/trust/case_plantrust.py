@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from drainer.model.account import Resuming
 from drainer.model.plan import OffsetPlan
+from drainer.model.resuming import Resuming
 from drainer.store.plan_file import PlanFile
 from scenarios.trust.case import Broken, Stage, case, ensure
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from builders import changed
 from drainer.cli.app import app
-from drainer.model.account import Resuming
+from drainer.model.resuming import Resuming
 from drainer.store.plan_file import PlanFile
 from view.samples import plan
 

@@ -13,9 +13,9 @@ from builders import changed
 from drainer.cli.app import app
 from drainer.cli.draining import resuming_with
 from drainer.errors import PlanRefused
-from drainer.model.account import Resuming
 from drainer.model.deadline import parse_deadline
 from drainer.model.plan import OffsetPlan
+from drainer.model.resuming import Resuming
 from drainer.model.terms import PayloadSettings
 from view.samples import plan
 

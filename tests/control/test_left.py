@@ -18,9 +18,10 @@ from drainer.core.merge import Record
 from drainer.engine.control import Pause
 from drainer.errors import PlanRefused, Refused, UsageError
 from drainer.insight.distribution import latency_from
-from drainer.model.account import Event, EventKind, Resuming
+from drainer.model.account import Event, EventKind
 from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan
+from drainer.model.resuming import Resuming
 from drainer.store.journal import Journal
 from drainer.store.place import PLANS
 from drainer.store.plan_file import PlanFile

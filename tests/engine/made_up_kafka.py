@@ -32,9 +32,9 @@ from drainer.kafka.committer import GroupCommitter
 from drainer.kafka.settings import ClientSettings
 from drainer.loading.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
-from drainer.model.account import Resuming
 from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan
+from drainer.model.resuming import Resuming
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from drainer.model.status import Status, Summary
 from drainer.operations.engine import InProcess

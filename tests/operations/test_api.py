@@ -21,8 +21,8 @@ from drainer.engine.control import Change, Stop
 from drainer.errors import Halted, Interrupted, PlanRefused, Signalled, UsageError
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import GroupLock
-from drainer.model.account import Resuming
 from drainer.model.option import Concurrency
+from drainer.model.resuming import Resuming
 from drainer.model.terms import Unkeyed
 from drainer.store.plan_file import PlanFile
 from drainer.view.notebook import text

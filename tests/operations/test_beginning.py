@@ -29,10 +29,11 @@ from drainer.handlers import Count
 from drainer.kafka.committer import GroupCommitter
 from drainer.kafka.lock import GroupLock
 from drainer.loading.loader import LoadedHandler
-from drainer.model.account import Event, EventKind, Resuming
+from drainer.model.account import Event, EventKind
 from drainer.model.claims import ALL
 from drainer.model.progress import Partial, Progress
 from drainer.model.rate_cap import CapCurve
+from drainer.model.resuming import Resuming
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from drainer.operations.plan import undo, undo_moves
 from drainer.operations.resume import ResumeRequest, prepare_resume, resuming_by
@@ -159,7 +160,13 @@ def test_all_that_a_resume_changes_is_shown_and_kept_and_more_calls_at_once_are_
         loaded, request = story.file.load(), ResumeRequest(**wanted)
         return prepare_resume(story.cluster, story.file, loaded, running, request)
 
-    assert prepared(same).action.changes == ()
+    def notes(of: Prepared) -> list[str]:
+        return [text for text in of.action.notes if "differs" in text]
+
+    assert notes(prepared(same)) == []
+    (note,) = notes(prepared(replace(same, concurrency=4), engine=SPARK))
+    differs = "engine process → spark, concurrency 5 → 4"
+    assert note == f"this run differs from the last one: {differs}"
     fewer = prepared(replace(same, concurrency=4))
     for each in (prepared(same), fewer):
         assert not [text for text in each.action.warnings if "at once" in text]

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from builders import AT, changed
-from drainer.model.account import Event, EventKind, Resuming
 from drainer.model.settings import FailureSettings, OnFailure
 from drainer.model.unhandled import Unhandled
 from drainer.view.page import SHOWN
@@ -26,18 +22,6 @@ def test_very_many_rules_are_cut_to_some() -> None:
     (after,) = unhandled_lines(Unhandled(many))
     (before,) = skip_fields(tuple(many))
     assert after.lines[-1] == before.lines[-1] == "and 5 more"
-
-
-def test_a_resume_with_another_engine_or_other_settings_says_so_once() -> None:
-    event = Event(AT, EventKind.RESUMED, "ana@db1", details=("concurrency 20 → 1000",))
-    plan = changed(samples.plan(), resuming=Resuming(engine="spark"), history=(event,))
-    note = "this run differs from the last one: engine spark → process, concurrency 20 → 1000"
-    page = shown(preview_page(samples.action(plan=plan, resumes=True)))
-    assert note in page
-    assert note in samples.action(plan=plan, resumes=True).as_json()["notes"]
-    same = changed(plan, resuming=Resuming(engine="process"), history=(replace(event, details=()),))
-    for other in (samples.action(plan=same, resumes=True), samples.action()):
-        assert "differs" not in shown(preview_page(other))
 
 
 def test_what_becomes_of_a_whole_message_is_not_said_of_a_sub_message() -> None:

@@ -28,11 +28,12 @@ from drainer.insight.cli.estimate import estimate_page
 from drainer.insight.cli.inspect import inspection_page
 from drainer.letters.cli.dead import letter_page, overview_page
 from drainer.limits.view import limits_page
-from drainer.model.account import Event, EventKind, ParkedLane, ParkedLanes, Resuming
+from drainer.model.account import Event, EventKind, ParkedLane, ParkedLanes
 from drainer.model.deadline import DeadlineStatus
 from drainer.model.latency import Latency
 from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan, OpenTransaction
+from drainer.model.resuming import Resuming
 from drainer.model.settings import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.model.status import FailureStatus, PartitionResult, Status
 from drainer.model.terms import LetterFilter, RedriveSettings

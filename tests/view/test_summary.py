@@ -18,10 +18,11 @@ from drainer.errors import (
     Signalled,
     TopicGone,
 )
-from drainer.model.account import Event, EventKind, ParkedLane, ParkedLanes, Resuming
+from drainer.model.account import Event, EventKind, ParkedLane, ParkedLanes
 from drainer.model.deadline import DeadlineStatus
 from drainer.model.merging import merge
 from drainer.model.priority import ClassStatus
+from drainer.model.resuming import Resuming
 from drainer.model.status import CLASS_DONE, FailureStatus, PartitionResult
 from drainer.model.terms import PayloadSettings
 from drainer.policy.redrive import NOT_MATCHED
