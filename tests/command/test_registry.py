@@ -14,8 +14,12 @@ from letters.foreign_letters import Record, write
 from payloads.registry import AT, Registry, Serialisers, running
 
 HANDLER = """
+import sys
+
 def handle(sub):
-    print("got", sub.key, sub.payload, flush=True)
+    # In one write, because handlers of several threads print at once.
+    sys.stdout.write(f"got {sub.key} {sub.payload}\\n")
+    sys.stdout.flush()
 """
 
 
