@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from itertools import chain
 from math import inf
 from queue import Empty, SimpleQueue
@@ -67,13 +68,13 @@ class Settings:
     def changes_to(self, other: Settings) -> tuple[str, ...]:
         """Return how other settings differ from these, such as ``concurrency 500 → 50``."""
         return tuple(
-            f"{each.label} {_shown(each, before)} → {_shown(each, after)}"
+            change
             for kind, mine, others in (
                 (LocalSettings, self.running, other.running),
                 (FailureSettings, self.failures, other.failures),
             )
             for name, each in options_of(kind).items()
-            if (before := getattr(mine, name)) != (after := getattr(others, name))
+            if (change := _change(each, getattr(mine, name), getattr(others, name)))
         )
 
 
@@ -254,6 +255,18 @@ def typed(option: Option, value: Any) -> str | None:
     if isinstance(value, datetime):
         return value.astimezone().isoformat(timespec="minutes")
     return None if value is None else _shown(option, value)
+
+
+def _change(option: Option, before: Any, after: Any) -> str | None:
+    """Return how a setting changes, as exactly as it takes to see that; None if it stays."""
+    for show in (partial(_shown, option), _exactly):
+        if before != after and (old := show(before)) != (new := show(after)):
+            return f"{option.label} {old} → {new}"
+    return None
+
+
+def _exactly(value: Any) -> str:
+    return str(value.astimezone() if isinstance(value, datetime) else value)
 
 
 def _shown(option: Option, value: Any) -> str:

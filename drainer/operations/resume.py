@@ -247,8 +247,11 @@ def _changes(
         yield f"engine {known} → {engine}"
     for name in ("handler", "limits", "client_config"):
         if (old := getattr(plan.terms, name)) != (new := getattr(terms, name)):
-            yield f"{name.replace('_', ' ')} {old or 'none'} → {new or 'none'}"
+            new = new or "none" if str(new) != str(old) else f"another curve of {new}"
+            yield f"{name.replace('_', ' ')} {old or 'none'} → {new}"
     running = replace(running, concurrency=Concurrency.of(running.concurrency))
+    if (by := running.deadline) is not None:  # The plan keeps a deadline without its seconds.
+        running = replace(running, deadline=by.replace(second=0, microsecond=0))
     before = Settings(last, plan.terms.failures)
     yield from before.changes_to(Settings(running, terms.failures))
 

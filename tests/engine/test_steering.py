@@ -11,17 +11,18 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
 
-from drainer.engine.control import Change, ControlRequest, Pause, Stop, Unpause
+from drainer.engine.control import Change, ControlRequest, Pause, Settings, Stop, Unpause
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.message import SubMessage
 from drainer.model.account import EventKind
 from drainer.model.codec import builtins
 from drainer.model.option import Concurrency
-from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
+from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, LocalSettings, OnFailure
 from drainer.model.status import Summary
 from engine.made_up_kafka import (
     Kind,
@@ -557,3 +558,16 @@ def test_a_pause_keeps_from_threads_what_was_handed_out_ahead(person: Person) ->
         person.requests(Unpause())
 
     assert person.beside(handler, pause).exit_code == 0
+
+
+def test_both_sides_of_a_change_look_different() -> None:
+    at = [f"2026-11-30T08:00{more}+00:00" for more in (":30", ":31")]
+    first, then = (
+        Settings(LocalSettings(deadline=by, concurrency=calls, grace_s=grace_s), DEFAULT_FAILURES)
+        for by, calls, grace_s in ((at[0], 7, 1000.0001), (at[1], "7", 1000.0002))
+    )
+    shown = [str(datetime.fromisoformat(text).astimezone()) for text in at]
+    assert first.changes_to(then) == (
+        "grace 1000000.1ms → 1000000.2ms",
+        f"deadline {shown[0]} → {shown[1]}",
+    )

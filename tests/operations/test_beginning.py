@@ -173,6 +173,10 @@ def test_all_that_a_resume_changes_is_shown_and_kept_and_more_calls_at_once_are_
     others = prepared(
         LocalSettings(), limits=CapCurve.bound(2**21), failures=FailureSettings(rate=50)
     )
+    seconds = replace(same, deadline="2026-11-30T08:00:30.5+00:00")
+    assert notes(prepared(seconds)) == []
+    (note,) = notes(prepared(same, limits=CapCurve.bound(2**20 + 1)))
+    assert note.endswith(": limits 1 MiB/s → another curve of 1 MiB/s")
     more = "up to 100 calls at once, where the last run had up to 5; to keep that, add"
     assert f"{more} --concurrency 5" in others.action.warnings
     assert story.drain(others).exit_code == 0
