@@ -216,11 +216,11 @@ def _notes(account: Account, differs: Sequence[str], now: datetime) -> Iterator[
         yield f"this run differs from the last one: {', '.join(differs)}"
 
 
-def _last_settings(plan: OffsetPlan, running: LocalSettings) -> LocalSettings:
+def _last_settings(plan: OffsetPlan, running: LocalSettings) -> LocalSettings | None:
     """Return the settings of the last run, as far as a drain can change them.
 
-    These are the new ones if there was no such run, if it left nothing to handle, or if the plan's
-    texts can't be understood: what the last run had is only shown, and must not stop a resume.
+    These are the new ones if there was no such run, or if it left nothing to handle. Return None if
+    the plan's texts can't be understood: they are only shown, and must not stop a resume.
     """
     last = plan.account.resuming
     if not last.engine or plan.account.complete:
@@ -231,11 +231,11 @@ def _last_settings(plan: OffsetPlan, running: LocalSettings) -> LocalSettings:
     try:
         return LocalSettings(**known)
     except (UsageError, ValueError):
-        return running
+        return None
 
 
 def _changes(
-    plan: OffsetPlan, terms: Terms, last: LocalSettings, running: LocalSettings, engine: str
+    plan: OffsetPlan, terms: Terms, last: LocalSettings | None, running: LocalSettings, engine: str
 ) -> Iterator[str]:
     """Name what a resume of a plan changes, such as ``concurrency 5 → 100``.
 
@@ -252,14 +252,16 @@ def _changes(
     running = replace(running, concurrency=Concurrency.of(running.concurrency))
     if (by := running.deadline) is not None:  # The plan keeps a deadline without its seconds.
         running = replace(running, deadline=by.replace(second=0, microsecond=0))
-    before = Settings(last, plan.terms.failures)
+    if last is None:
+        yield "settings that can't be read again → those of this run"
+    before = Settings(last or running, plan.terms.failures)
     yield from before.changes_to(Settings(running, terms.failures))
 
 
 def _lacking(
     plan: OffsetPlan,
     options: Mapping[str, str],
-    last: LocalSettings,
+    last: LocalSettings | None,
     running: LocalSettings,
     handler: LoadedHandler,
 ) -> Iterator[str]:
@@ -272,6 +274,8 @@ def _lacking(
     given = plan.account.resuming.handler_options.items()
     if lacking := [text for name, text in given if name not in known]:
         yield f"the last run had {listed(lacking)}, which this run lacks"
+    if last is None:
+        return
     both = (Concurrency.of(each.concurrency) for each in (last, running))
     before, now = (each.most_for(threads=not handler.is_async) for each in both)
     if now > before:
