@@ -11,18 +11,18 @@ from contextlib import suppress
 from functools import partial
 from glob import escape, glob
 from importlib.metadata import entry_points
-from pathlib import Path
 
 import typer
 
 from drainer.cli.connecting import ConnectionOptions
-from drainer.cli.declared import declared_by
+from drainer.cli.declared import declared_by, given_in
 from drainer.cli.profile import folder
 from drainer.control import client
 from drainer.control.place import remembered, short
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.group import LOCK
 from drainer.loading.importing import ENTRY_POINTS
+from drainer.model.option import options_of
 
 WAIT_S = 2.0  # If the cluster does not answer within this time, nothing is proposed.
 _PRIVATE = ("__", LOCK)  # Names with these prefixes are proposed only once something is typed.
@@ -90,11 +90,5 @@ def _files(incomplete: str, suffix: str) -> list[str]:
 
 
 def _cluster(context: typer.Context) -> Cluster:
-    given = context.params  # These include values from variables and from the profile.
-    config = given.get("client_config")
-    kafka = ConnectionOptions(
-        bootstrap_server=given.get("bootstrap_server"),
-        client_config=None if config is None else Path(config),
-        client_properties=tuple(given.get("client_property") or ()),
-    )
+    kafka = ConnectionOptions(**given_in(context, options_of(ConnectionOptions).values()))
     return Cluster.connect(kafka.settings(), timeout_s=WAIT_S)
