@@ -14,12 +14,11 @@ from drainer.errors import (
     Interrupted,
     OffsetMoved,
     Refused,
-    TopicGone,
     TopicMissing,
 )
 from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.group import shown_offset
-from drainer.kafka.loss import LogCheck
+from drainer.kafka.loss import LogCheck, topic_gone
 from drainer.model.plan import OffsetPlan
 
 CALL_TIMEOUT_S = 5.0  # The timeout of each request.
@@ -134,7 +133,8 @@ class GroupCommitter:
         with self._raised_as_running():
             found = self.cluster.topic(self.topic)
             if found.topic_id != topic_id:
-                raise self._gone(f"was deleted and recreated (id {found.topic_id}, not {topic_id})")
+                what = f"was deleted and recreated (id {found.topic_id}, not {topic_id})"
+                raise topic_gone(self.topic, what)
             self.observe(found)
             self._log_check.check(self.timeout_s)
 
@@ -148,7 +148,7 @@ class GroupCommitter:
         try:
             yield
         except TopicMissing:
-            raise self._gone("was deleted") from None
+            raise topic_gone(self.topic, "was deleted") from None
         except GroupActive as error:
             raise GroupJoined(str(error), hint=error.hint) from error
         except BrokerUnreachable as error:
@@ -165,10 +165,4 @@ class GroupCommitter:
             f" {when}, but this drain left {wanted}: something else commits for this group",
             hint="Find and stop the other writer: a consumer, a drain or an offset reset. If the"
             " move was a mistake, put the group back and resume.",
-        )
-
-    def _gone(self, what: str) -> TopicGone:
-        return TopicGone(
-            f"topic {self.topic} {what}",
-            hint="Its records are gone. Start a new drain with another --plan.",
         )

@@ -100,10 +100,7 @@ class TopicCheck:
             if self._is_missing(timeout_s):
                 time.sleep(RETRY_S)  # A broker that has just come back may not know the topic yet.
                 if self._is_missing(timeout_s):
-                    raise TopicGone(
-                        f"topic {self.topic} was deleted during the read",
-                        hint="Its records are gone. Start a new drain with another --plan.",
-                    )
+                    raise topic_gone(self.topic, "was deleted during the read")
             found = {
                 n: self.consumer.get_watermark_offsets(TopicPartition(self.topic, n), timeout_s)
                 for n in numbers
@@ -165,9 +162,14 @@ class LogCheck:
 
 def recreated(topic: str) -> TopicGone:
     """Return the error for a topic that has the same name, but another id."""
+    return topic_gone(topic, "was deleted and recreated during the read")
+
+
+def topic_gone(topic: str, what: str) -> TopicGone:
+    """Return the error for a topic whose records are gone; ``what`` says what happened to it."""
     return TopicGone(
-        f"topic {topic} was deleted and recreated during the read",
-        hint="The new topic has other records. Start a new drain with another --plan.",
+        f"topic {topic} {what}",
+        hint="Its records are gone. Start a new drain with another --plan.",
     )
 
 
