@@ -232,12 +232,7 @@ class MetricsSampler(ABC):
         )
 
     def _measure(
-        self,
-        left: Remainder,
-        running: int,
-        marks: Mapping[int, int],
-        longest: int,
-        to_come: float,
+        self, left: Remainder, running: int, marks: Mapping[int, int], longest: int, to_come: float
     ) -> None:
         """Note the progress of the run, with ``running`` sub-messages in the handler.
 

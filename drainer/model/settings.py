@@ -153,11 +153,9 @@ class FailureSettings(JsonRecord):
     on_failure: OrText[OnFailure] = _kept(
         f"When all retries failed: {_ACTIONS}.", OnFailure.HALT, metavar="ACTION", basic=True
     )
-    on_split_failure: OrText[OnFailure | None] = _rare(  # None stands for ``on_failure``.
-        f"When split rejects a message: {_ACTIONS}.",
-        default=None,
-        unset="--on-failure",
-        metavar="ACTION",
+    # None stands for ``on_failure``.
+    on_split_failure: OrText[OnFailure | None] = _rare(
+        f"When split rejects a message: {_ACTIONS}.", None, unset="--on-failure", metavar="ACTION"
     )
     after_dead: OrText[AfterDead] = _rare(
         "After a dead letter, continue or park its lane.", AfterDead.CONTINUE, metavar="ACTION"

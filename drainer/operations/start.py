@@ -187,9 +187,7 @@ def build_prepared(
     checks, warnings = handler.check_before_preview(messages)
     earlier = {} if seen is None or _finished_nothing(seen) else seen.plan.terms.options
     on_target = handler.look_at_target(
-        plan.terms.topic,
-        lambda topic: len(written_topic(cluster, topic).partitions),
-        earlier,
+        plan.terms.topic, lambda topic: len(written_topic(cluster, topic).partitions), earlier
     )
     examples, tried, is_unlikely = _looked(handler, found, seen, messages)
     options = handler.kept_options(plan.terms.options)

@@ -13,9 +13,7 @@ from typing import cast
 
 import confluent_kafka
 from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it is exported without __all__
-    OffsetSpec,
-)
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # it is exported without __all__
 
 from drainer import __version__
 from drainer.errors import BrokerUnreachable, OffsetsPending, Refused, RightMissing, TopicMissing

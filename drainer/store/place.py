@@ -52,14 +52,8 @@ def absolute(place: PlanPlace) -> PlanPlace:
     return place.absolute() if isinstance(place, Path) else place
 
 
-STORES = {  # The names that obstore has for the schemes of URIs.
-    "s3": "s3",
-    "s3a": "s3",
-    "gs": "gs",
-    "gcs": "gs",
-    "abfs": "abfs",
-    "abfss": "abfss",
-}
+# The names that obstore has for the schemes of URIs.
+STORES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "abfss": "abfss"}
 _REGION_NAMES = ("region", "aws_region", "default_region", "aws_default_region")
 # No dot is allowed, because the region is a part of the host's name: s3.REGION.amazonaws.com.
 _REGION = re.compile(r"[a-z0-9-]+")

@@ -43,9 +43,8 @@ class TrafficReport:
     queued_ms: tuple[float, ...] = ()
     samples: int = 0  # The number of samples since the last report.
     throttled: int = 0  # The number of those samples in which brokers throttled the client.
-    silences: int = (
-        0  # The number of times that the task stopped its traffic because no order came.
-    )
+    # The number of times that the task stopped its traffic because no order came.
+    silences: int = 0
 
 
 class TrafficReading:
