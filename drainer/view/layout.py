@@ -32,9 +32,14 @@ Pieces = list[tuple[str, Tone]]  # The texts of a line, each with its tone.
 _BAR = 24  # The width of a full bar in a table, in characters.
 _MARK = 2  # The width of a mark and the space behind it.
 _LONG_LEAST = 24  # A last column of long texts is at least this wide.
-# In a sentence, commands are in backquotes. Their arguments are quoted as ``shlex`` does it.
-_WORDS = re.compile(r""" *(?:`drainer (?:'[^']*'|"'"|[^'`])++`|`[^`]{1,60}`|[^ ])+| +""")
+# In a sentence, commands and calls in Python are in backquotes. The arguments of a command are
+# quoted as ``shlex`` does it, and those of a call as ``repr`` does it.
+_TEXT = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""
+_COMMAND = r"""`(?:drainer|export|/[^`]*python[\d.]* -m) (?:'[^']*'|"'"|[^'`])++`"""
+_CALL = rf"""`drainer\.(?:{_TEXT}|[^'"`])++`"""
+_WORDS = re.compile(rf""" *(?:{_COMMAND}|{_CALL}|`[^`]{{1,60}}`|[^ ])+| +""")
 _ARGUMENTS = re.compile(r""" *(?:'[^']*'|"'"|[^ ])+| +""")
+_ARGUMENTS_OF_CALL = re.compile(rf""" *(?:{_TEXT}|[^ ])+| +""")
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -53,9 +58,9 @@ def wrapped(line: Pieces, width: int | None, indent: int | None = None) -> Itera
     """Yield a line as lines of at most ``width`` cells, which are broken between words.
 
     Further lines are indented, by default to where the text begins, unless a word needs the room.
-    Words stay whole, and so does a command in backquotes that fits on a line of its own. Any other
-    command, such as a piece with the tone COMMAND, goes on after a backslash, so that it can still
-    be copied.
+    Words stay whole, and so does a command or a call in backquotes that fits on a line of its own.
+    Any other command, such as a piece with the tone COMMAND, goes on after a backslash, so that it
+    can still be copied. Python needs none in a call.
     """
     line = [(printable(text), tone) for text, tone in line]
     if width is None or sum(cell_len(text) for text, _ in line) <= width:
@@ -69,12 +74,11 @@ def wrapped(line: Pieces, width: int | None, indent: int | None = None) -> Itera
     used, indent = 0, indent if width - indent >= _LONG_LEAST else _MARK
     for text, tone in line:
         for word in [text] if tone is Tone.COMMAND else _WORDS.findall(text):
-            is_long = "`drainer " in word and cell_len(word.lstrip(" ")) > width
-            breaks = is_long or tone is Tone.COMMAND
-            for number, part in enumerate(_ARGUMENTS.findall(word) if breaks else [word]):
-                needed = cell_len(part if number else word) + breaks * _MARK
+            parts, mark = _parts(word, tone, width)
+            for number, part in enumerate(parts):
+                needed = cell_len(part if number else word) + len(mark)
                 if used + needed > width and row and part[0] == " ":
-                    yield [*row, (" \\" * (breaks and number > 0), Tone.PLAIN)]
+                    yield [*row, (mark * (number > 0), Tone.PLAIN)]
                     part = part.lstrip(" ")  # noqa: PLW2901
                     used = max(0, min(indent, width - cell_len(part)))
                     row = [(" " * used, Tone.PLAIN)]
@@ -82,6 +86,19 @@ def wrapped(line: Pieces, width: int | None, indent: int | None = None) -> Itera
                 row.append((before + part, tone))
                 used += cell_len(part)
     yield row
+
+
+def _parts(word: str, tone: Tone, width: int) -> tuple[list[str], str]:
+    """Return the parts between which a word may be broken, and the mark at the end of a line there.
+
+    Only a command or a call may be, if it does not fit on a line.
+    """
+    if tone is Tone.COMMAND or cell_len(word.lstrip(" ")) > width:
+        if re.search(_CALL, f"`{word}`" if tone is Tone.COMMAND else word):
+            return _ARGUMENTS_OF_CALL.findall(word), ""
+        if tone is Tone.COMMAND or re.search(_COMMAND, word):
+            return _ARGUMENTS.findall(word), " \\"
+    return [word], ""
 
 
 def plain(line: Pieces) -> str:

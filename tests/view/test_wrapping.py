@@ -66,6 +66,36 @@ def test_a_long_command_in_a_hint_can_be_copied_into_a_shell(width: int) -> None
     assert "\\" not in rest
 
 
+CALL = (
+    "drainer.resume('/home/ana/my own drains/a b c/orders.plan.json', client=…, handler=Reindex,"
+    """ settings=drainer.LocalSettings(options={'log': "it's `here` or there", 'n': '1 2'}))"""
+)
+
+
+@pytest.mark.parametrize("width", [20, 30, 60, 80])
+def test_a_long_call_can_be_copied_into_python(width: int) -> None:
+    whole = ast.dump(ast.parse(CALL.replace("…", "c")))
+    after = "(in the program that defines Reindex), or wait"
+    lines = lines_of("hint: ", f"To resume it: `{CALL}` {after}", width=width)
+    copied = "\n".join(lines).split("`", 1)[1].rpartition("`")[0]
+    pieces = [("resume: ", Tone.STRONG), (CALL, Tone.COMMAND)]
+    alone = "\n".join(plain(line) for line in wrapped(pieces, width)).removeprefix("resume: ")
+    for text in (copied, alone):
+        assert "\n" in text
+        assert ast.dump(ast.parse(text.replace("…", "c"))) == whole
+    assert " ".join(lines[-1].split()).endswith("wait")
+
+
+def test_any_command_in_a_sentence_stays_whole() -> None:
+    for each in (
+        "drainer.resume('my own plan.json', client=…, handler=Mine)",
+        "/home/ana/work/.venv/bin/python3.11 -m pip install …",
+        'export DRAINER_MASK="$(openssl rand -hex 16)" and="a b c d"',
+    ):
+        text = f"To go on from here, and for no other reason: `{each}`, or not"
+        assert any(f"`{each}`" in line for line in lines_of("hint: ", text, width=len(each) + 6))
+
+
 def test_a_command_in_a_sentence_begins_a_line_rather_than_go_on_in_another() -> None:
     stop = command("stop", "orders.search.plan.json")
     text = f"To see it, wait for it, or read on. To end it: `{stop}`, which prints how to resume."
