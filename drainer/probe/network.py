@@ -9,10 +9,11 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from threading import Thread
+from concurrent.futures import wait
 from urllib.parse import urlsplit
 
 from drainer.errors import DrainerError
+from drainer.host.calls import in_a_thread
 from drainer.kafka.handshake import request_versions, tls_context
 from drainer.model.finding import Finding, Level
 from drainer.model.listed import counted, listed
@@ -52,15 +53,10 @@ def run_jobs(jobs: ProbeJobs) -> list[Finding]:
         except Exception as error:
             found[job].append(Finding(job[0], Level.BAD, f"{job[1]}: {describe(error)}"))
 
-    threads = {job: Thread(target=run, args=(job,), daemon=True) for job in jobs}
-    until_s = time.monotonic() + LATE_S
-    for thread in threads.values():
-        thread.start()
-    for job, thread in threads.items():
-        thread.join(max(0.0, until_s - time.monotonic()))
-        if thread.is_alive():
-            late = f"{job[1]}: no answer within {LATE_S:g} s"
-            found[job] = [*found[job], Finding(job[0], Level.BAD, late)]
+    calls = {in_a_thread(run, job): job for job in jobs}
+    for job in map(calls.__getitem__, wait(calls, LATE_S).not_done):
+        late = f"{job[1]}: no answer within {LATE_S:g} s"
+        found[job] = [*found[job], Finding(job[0], Level.BAD, late)]
     return [each for findings in found.values() for each in findings]
 
 

@@ -217,9 +217,8 @@ def _broker_reasons(seen: Signals) -> Reasons:
 
 def _short(point: Point, seen: Signals) -> Reasons:
     wanted, sent = point.messages_per_s, seen.sent_per_s
-    if sent >= (1 - PACE_SHORTFALL_MOST) * wanted:
-        return ()
-    return (f"{sent:,.0f} of {wanted:,.0f} messages/s were sent",)
+    reason = f"{sent:,.0f} of {wanted:,.0f} messages/s were sent"
+    return (reason,) if sent < (1 - PACE_SHORTFALL_MOST) * wanted else ()
 
 
 def _late(seen: Signals, baseline_ms: float) -> Reasons:
@@ -241,15 +240,13 @@ def _behind(seen: Signals) -> Reasons:
 
 def _failed(seen: Signals) -> Reasons:
     handed_in = seen.errors + seen.sent_per_s * seen.window_s
-    if not seen.errors or seen.errors <= ERRORS_MOST * handed_in:
-        return ()
-    return (f"{seen.errors:,} messages were refused or timed out",)
+    reason = f"{seen.errors:,} messages were refused or timed out"
+    return (reason,) if seen.errors > ERRORS_MOST * handed_in else ()
 
 
 def _queued(seen: Signals) -> Reasons:
-    if seen.queue_ms <= QUEUE_MS_MOST:
-        return ()
-    return (f"messages wait {_ms(seen.queue_ms)} in producers",)
+    reason = f"messages wait {_ms(seen.queue_ms)} in producers"
+    return (reason,) if seen.queue_ms > QUEUE_MS_MOST else ()
 
 
 def _unknown(seen: Signals) -> Reasons:
