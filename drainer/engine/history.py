@@ -13,7 +13,8 @@ from itertools import pairwise
 
 from drainer.model.status import Status
 
-POINTS_MOST = 1_000
+# A line of a chart has at most this many points, because more could not be told apart on a page.
+POINTS_MOST = 400
 TROUBLES_MOST = 100
 HOTTEST_MOST = 10
 _HOTTEST_KEPT = 200  # If there are more lanes than this, only the deepest ones are kept.
@@ -116,12 +117,6 @@ class History:
                 self._each *= 2
         self._newest = None if self._kept[-1] is new else new
         self._seen += 1
-
-    def evenly(self, most: int) -> list[HistoryPoint]:
-        """Return about ``most`` points or fewer, evenly spread, with the last one among them."""
-        found = self.points
-        step = max(1, -(-len(found) // most))
-        return [*found[:-1:step], *found[-1:]]
 
     def _point(self, status: Status) -> HistoryPoint:
         failures, latency = status.failures, status.timing.latency_recent

