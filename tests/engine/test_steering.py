@@ -568,6 +568,6 @@ def test_both_sides_of_a_change_look_different() -> None:
     )
     shown = [str(datetime.fromisoformat(text).astimezone()) for text in at]
     assert first.changes_to(then) == (
-        "grace 1000000.1ms → 1000000.2ms",
+        "grace 1000.0001s → 1000.0002s",
         f"deadline {shown[0]} → {shown[1]}",
     )
