@@ -9,10 +9,8 @@ gets a thread of its own, and signals work as before.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import fields
 from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
@@ -30,7 +28,8 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import BOOTSTRAP, BootstrapMissing, ClientSettings
 from drainer.loading.importing import place_of
 from drainer.loading.loader import NO_EXTRAS, LoadedHandler, load_handler
-from drainer.model.option import each_once, number, option_name, options_of
+from drainer.model.arguments import in_python
+from drainer.model.option import each_once, number
 from drainer.model.priority import NO_CLASSES
 from drainer.model.resuming import local_class
 from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, LocalSettings
@@ -51,31 +50,6 @@ OnMessage: TypeAlias = Callable[[str], None]
 P = ParamSpec("P")
 
 DEFAULTS = LocalSettings()
-
-# The arguments of the functions for programs, by the labels of the options of the command.
-_ARGUMENTS = {
-    **{option_name(each.name): f"payloads.{each.name}" for each in fields(PayloadSettings)},
-    **{each.label: f"failures.{name}" for name, each in options_of(FailureSettings).items()},
-    **{each.label: name for name, each in options_of(LocalSettings).items()},
-    **{"key": "payloads.keys", "from": "from_", "partition": "partitions"},
-    **{"client-config": "client", "accept-gap": "accept_gap=True"},
-    **{"no-commit": "commit=False", "-b": "bootstrap.servers", "-X": "client"},
-}
-# A whole command, which stays as it is, or an option.
-_OPTION = re.compile(
-    r"drainer (?:resume|run|plan|redrive) .*|`[^`]*`"
-    r"|(?<![\w/.-])(?:--(?:tune )?([a-z][a-z-]*)|(-[bX])(?= ))"
-)
-
-
-def _in_python(text: str, own: Mapping[str, str]) -> str:
-    """Replace the options that an error names by the arguments of the functions for programs."""
-
-    def argument(at: re.Match[str]) -> str:
-        named = at[1] or at[2]
-        return {**_ARGUMENTS, **own}.get(named, named) if named else at[0]
-
-    return _OPTION.sub(argument, text)
 
 
 @contextmanager
@@ -98,9 +72,9 @@ def noting_hints(**own: str) -> Iterator[None]:
     try:
         yield
     except DrainerError as error:
-        error.args = (_in_python(str(error), own),)
+        error.args = (in_python(str(error), own),)
         if error.hint is not None:
-            error.hint = _in_python(error.hint, own)
+            error.hint = in_python(error.hint, own)
             error.add_note(f"hint: {error.hint}")
         raise
 
@@ -319,7 +293,7 @@ def _finish(
                 control.request(Stop(reason="on_status failed"), THIS_PROCESS.user())
 
     on_preview(prepared.action)
-    callbacks = Callbacks(show, on_message)
+    callbacks = Callbacks(show, lambda text: on_message(in_python(text)))
     summary = run_drain(cluster, prepared, settings, callbacks, control=control)
     for failure in failures:
         raise failure

@@ -21,6 +21,7 @@ from drainer.insight.estimate import Estimate, Question, make_estimate
 from drainer.insight.inspection import SAMPLE_MESSAGES, Inspection, InspectRequest, inspect_backlog
 from drainer.insight.measurement import backlog_of
 from drainer.kafka.cluster import Cluster
+from drainer.model.arguments import in_python
 from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, LocalSettings
 from drainer.model.terms import BY_HANDLER, PayloadSettings
 from drainer.operations.start import Request
@@ -100,5 +101,9 @@ def estimate(
         failures=failures,
     ).configured(settings.options)
     question = Question(Distribution.parse(latency), f"latency={latency!r}", running=settings)
+
+    def tell(text: str) -> None:
+        on_message(in_python(text))
+
     with Cluster.connect(connection) as cluster:
-        return make_estimate(cluster, backlog_of(cluster, request), request, question, on_message)
+        return make_estimate(cluster, backlog_of(cluster, request), request, question, tell)

@@ -6,9 +6,10 @@ import io
 from collections.abc import Iterator
 from html import escape
 
+from drainer.model.arguments import in_python
 from drainer.text.escape import printable
 from drainer.view.layout import Pieces, plain, sentence
-from drainer.view.page import Cell, Column, Field, Item, Line, Page, Table
+from drainer.view.page import Cell, Column, Field, Item, Line, Page, Table, Tone
 from drainer.view.terminal import Terminal
 
 _FACTS = (Column(""), Column(""))
@@ -42,7 +43,7 @@ class _Kept(Terminal):
         self._facts(page, result=False)
 
     def show(self, line: Pieces, *, urgent: bool = False, result: bool = False) -> None:
-        self.kept.append(plain(line))
+        self.kept.append(_plain(line))
 
 
 class _Marked(_Kept):
@@ -50,7 +51,7 @@ class _Marked(_Kept):
 
     def show(self, line: Pieces, *, urgent: bool = False, result: bool = False) -> None:
         if line:
-            self.kept.append(f"<p>{escape(plain(line))}</p>")
+            self.kept.append(f"<p>{escape(_plain(line))}</p>")
 
     def _facts(self, page: Page, *, result: bool) -> None:
         for section in page.tables_last:
@@ -60,12 +61,18 @@ class _Marked(_Kept):
                     self.kept.append(_table(each))
 
 
+def _plain(line: Pieces) -> str:
+    """Return the text of a line in the terms of programs. A command stays what it is."""
+    return plain([(t if tone is Tone.COMMAND else in_python(t), tone) for t, tone in line])
+
+
 def _rows(item: Item) -> Iterator[tuple[str, str]]:
     match item:
         case Line():
-            yield "", plain(sentence(item))
+            yield "", _plain(sentence(item))
         case Field():
-            yield item.label, f"{item.value} ({item.note})" if item.note else item.value
+            note = f" ({item.note})" if item.note else ""
+            yield item.label, _plain([(item.value, item.tone), (note, Tone.QUIET)])
             yield from (("", line) for line in item.lines)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from types import SimpleNamespace
 from typing import Any
@@ -9,13 +11,15 @@ from typing import Any
 import pytest
 
 import drainer
-from builders import a_summary
-from drainer.model.status import Summary
+from builders import a_status, a_summary
+from drainer.model.arguments import in_python
+from drainer.model.status import FailureStatus, Summary
 
-from .estimates import estimate
+from . import samples
+from .estimates import by, estimate, measured_costs, of_classes
 from .test_hostile import FORGED, ensure_one_line_each, hostile
-from .test_inspect import inspection, partition
-from .test_screens import HALTED, REDRIVEN, RUNNING
+from .test_inspect import in_trouble, inspection, partition
+from .test_screens import DEAD, DEAD_LETTERS, HALTED, INTERRUPTED, REDRIVEN, RUNNING
 
 RESULTS: dict[str, Any] = {
     "summary": HALTED,
@@ -102,3 +106,34 @@ def test_a_status_is_printed_as_a_line_of_the_log() -> None:
 def test_completion_finds_all_public_names() -> None:
     assert set(drainer.__all__) <= set(dir(drainer))
     assert drainer.Summary is Summary
+
+
+AT_RATE = a_status(3, failures=FailureStatus(rate=5), rate_now=5)
+NAMED: dict[str, Any] = {
+    **RESULTS,
+    "dead": DEAD_LETTERS,
+    "interrupted": INTERRUPTED,
+    "at the rate": AT_RATE,
+    "warned": samples.action(3, failures=DEAD, warnings=("--from skips offsets", "add --skip X")),
+    "late": estimate(verdict=by(900, -100, 300)),
+    "costs": measured_costs(),
+    "classes": of_classes(),
+    "trouble": in_trouble(),
+    "full": inspection(full=True),
+    "no keys": replace(inspection(), skew=None, handler=None),
+}
+
+
+@pytest.mark.parametrize("result", NAMED.values(), ids=NAMED)
+def test_what_a_program_prints_names_its_arguments_and_no_options(result: Any) -> None:
+    for shown in (str(result), Tags(result._repr_html_()).text):
+        commands = re.compile(r"`[^`]*`|drainer (?:resume|redrive|plan|dead) .*")
+        assert not re.findall(r"(?<!\w)--\w.*", commands.sub("", shown))
+
+
+def test_a_program_s_warnings_and_limits_are_in_its_own_terms() -> None:
+    shown = str(NAMED["warned"])
+    assert "from_ skips offsets" in shown
+    assert "add failures.skip X" in shown
+    assert "failures.rate" in str(AT_RATE)
+    assert in_python("--force of theirs, --tune grace=5s") == "--force of theirs, grace_s=5s"
