@@ -240,9 +240,10 @@ def test_a_drain_on_a_session_that_is_there_leaves_it_as_it_was_and_can_be_inter
         patched.setattr(api, "progress_view", lambda _: Interrupting())
         with pytest.raises(Signalled, match="SIGINT") as caught:
             drain("100")  # A stop may take a second to reach the tasks.
-    call = f"drainer.spark.drain(…, plan={str(story.plan_path)!r}, handler=OnTheLoop)"
-    assert caught.value.summary.resume == call
-    assert caught.value.__notes__[0].startswith(f"resume: {call} (in the program that defines ")
+    call = f"drainer.spark.drain(…, plan={str(story.plan_path)!r}, handler=OnTheLoop, concurrency=2"
+    resume = caught.value.summary.resume
+    assert resume.startswith(f"{call}, options={{")
+    assert caught.value.__notes__[0].startswith(f"resume: {resume} (in the program that defines ")
     assert 0 < len(story.record.done()) < 200
 
     with pytest.raises(PlanRefused, match="another drain") as raised:
