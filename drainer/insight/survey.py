@@ -254,7 +254,7 @@ class Survey:
             empty=self._empty,
             fan_out=self._fan_outs.spread,
             hottest=_masked(self._sub_keys.most(SHOWN, subs)),
-            rules=self._rules.most(SHOWN, subs),
+            rules=self._rules.most(COUNTED, subs),
         )
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 
 from drainer.model.plan import OffsetPlan
@@ -124,16 +124,26 @@ def skip_fields(expressions: Sequence[str]) -> Iterator[Field]:
 
 def unhandled_lines(rules: Unhandled) -> Iterator[Field]:
     """Yield how many sub-messages rules and the handler have skipped or diverted so far."""
-    for label, counts in (
-        ("skipped by", rules.skipped_by),
-        ("skipped for", rules.skipped_for),
-        ("diverted by", rules.diverted_by),
-    ):
+    yield from skip_lines("skipped by", rules.skipped_by)
+    yield from skip_lines("skipped for", rules.skipped_for)
+    yield from skip_lines("diverted by", rules.diverted_by)
+
+
+def skip_lines(
+    label: str, counts: Mapping[str, int], of: int | None = None, about: str = ""
+) -> Iterator[Field]:
+    """Yield how many sub-messages are left out, and how many by each rule or reason.
+
+    ``of`` is how many there are. ``about`` stands before each number, if they are from a sample.
+    """
+    if counts:
         most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        if most:
-            each = [f"{figures.count(number)} by {shorten(name, WIDTH)}" for name, number in most]
-            total = figures.counted(sum(counts.values()), "sub-message")
-            yield Field(label, total, lines=few(each))
+        each = [f"{about}{figures.count(n)} by {shorten(name, WIDTH)}" for name, n in most]
+        total = sum(counts.values())
+        text = figures.counted(total, "sub-message")
+        if of is not None:
+            text = f"{about}{figures.count(total)} of {about}{figures.counted(of, 'sub-message')}"
+        yield Field(label, text, lines=few(each))
 
 
 def undecided_lines(rules: RuleStatus) -> Iterator[Field]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from math import ceil
@@ -24,16 +25,15 @@ from drainer.kafka.cluster import Cluster
 from drainer.model.order import Order
 from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, LocalSettings
 from drainer.operations.start import Prepared, Request
-from drainer.text.escape import shorten
 from drainer.text.mask import short_key
 from drainer.view import figures
 from drainer.view.page import Cell, Column, Field, Line, Page, Table, Tone, section
+from drainer.view.policy import skip_lines
 from drainer.view.preview import preview_page
 from drainer.view.terminal import Terminal
 from drainer.view.verdict import ending, judged
 
 ASSUMED, ASSUMED_SOURCE = "10ms", "assumed"  # A dry run without a latency assumes this one.
-NAME_WIDTH = 60  # A rule is cut to this many characters.
 _BINDING = {
     bounds.CONCURRENCY: (
         "concurrency: more at once would be faster, if the downstream can take it"
@@ -188,19 +188,10 @@ def _range(estimate: Estimate) -> Field:
     return Field("range", f"{least_s} to {most_s}", grounds)
 
 
-def _skipped(measured: Measured) -> Field | None:
-    """Return how many sub-messages the rules skip. If there are several rules, each is listed."""
-    skipped = measured.skipped
-    if skipped is None:
-        return None
-    about = "" if measured.workload.whole else "~"
-    of = f"{about}{figures.counted(skipped.sub_messages, 'sub-message')}"
-    lines = tuple(
-        f"{about}{figures.count(number)} by {shorten(name, NAME_WIDTH)}"
-        for name, number in sorted(skipped.by_rule.items(), key=lambda item: -item[1])
-    )
-    text = f"the rules skip {about}{figures.count(skipped.total)} of {of}"
-    return Field("left out", text, lines=lines if len(lines) > 1 else ())
+def _skipped(measured: Measured) -> Iterator[Field]:
+    if (found := measured.skipped) is not None:
+        about = "" if measured.workload.whole else "~"
+        yield from skip_lines("would skip", found.by_rule, found.sub_messages, about)
 
 
 def binding(estimate: Estimate, found: bounds.Forecast) -> str:

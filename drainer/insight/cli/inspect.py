@@ -42,7 +42,7 @@ from drainer.view.page import (
     bars,
     section,
 )
-from drainer.view.policy import undecided_lines
+from drainer.view.policy import skip_lines, undecided_lines
 from drainer.view.terminal import Terminal
 
 READING_S = 2.0  # The time between two lines of progress where nothing can be redrawn.
@@ -150,19 +150,10 @@ def inspection_page(found: Inspection, skip: Sequence[str] = ()) -> Page:
 
 def _skips(found: Inspection, skip: Sequence[str]) -> Iterator[Item]:
     skew, subs = found.skew, found.sub_messages
-    if skew is None or subs is None or not skip:
-        return
-    shares = {share.name: share for share in skew.rules}
-    of = f"{_about(found)}{figures.about(subs)} sub-messages"
-    for name in skip:
-        share = shares.get(name)
-        if share is None:
-            read = "the backlog" if found.reading.full else "the sample"
-            text, note = f"nothing of {read}", ""
-        else:
-            text = f"{_about(found)}{figures.about(share.share * subs)} of {of}"
-            note = figures.share(share.share)
-        yield Field("would skip", f"{text}, by {_short(name)}", note)
+    if skew is not None and subs is not None:
+        seen = {rule.name: round(rule.share * subs) for rule in skew.rules}
+        counts = dict.fromkeys(skip, 0) | seen  # A rule that skips nothing is to be seen.
+        yield from skip_lines("would skip", counts, subs, _about(found))
     yield from undecided_lines(found.rule_status)
 
 
