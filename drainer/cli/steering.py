@@ -340,20 +340,25 @@ def running_page(found: Sequence[FoundDrain], now: datetime | None = None) -> Pa
         Column("ends", wide=True),
     )
     table = Table(columns, tuple(_row(each, now, crowded=crowded) for each in found), shown=ROWS)
-    ways = [field for each in found if (field := _resume_field(each))]
-    running = len(found) - len(ways)
+    resumable = sum(each.left is not None for each in found)
+    running = len(found) - resumable
     verb = "is" if running == 1 else "are"
     head = f"{figures.counted(running, 'drain')} {verb} running on this machine"
-    if ways:
-        head += f"; {len(ways)} can be resumed"
-    wrong = [field for each in found if (field := _obstacle(each, now))]
+    if resumable:
+        head += f"; {resumable} can be resumed"
+    wrong = [field for each in found[:detailed] if (field := _obstacle(each, now))]
+    others = [each for each in found[detailed:] if _obstacle(each, now)]
     more = None
-    if len(wrong) > detailed:
-        others = figures.counted(len(wrong) - detailed, "other")
-        how = "`drainer plan show PLAN` has the way to resume each; `drainer ps -o table` lists all"
-        more = Line(f"  and {others}: {how}", Tone.QUIET)
-    sections = section("", wrong[:detailed], more), section("", table if found else None)
-    return Page(Line(head), sections, ways_on=tuple(ways[:detailed]))
+    if others:
+        ran = any(each.left is not None for each in others)
+        hows = ["`drainer plan show PLAN` has the way to resume one"] if ran else []
+        if any(each.left is None for each in others):
+            hows.append("`drainer watch PLAN` shows one that runs")
+        how = "; ".join([*hows, "`drainer ps -o table` lists all"])
+        more = Line(f"  and {figures.counted(len(others), 'other')}: {how}", Tone.QUIET)
+    sections = section("", wrong, more), section("", table if found else None)
+    first = (field for each in found[:detailed] if (field := _resume_field(each)))
+    return Page(Line(head), sections, ways_on=tuple(first))
 
 
 def _calmness(found: FoundDrain) -> int:

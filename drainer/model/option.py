@@ -235,7 +235,7 @@ def _parse(text: str, units: dict[str, float], wanted: str) -> float:
 
 def _size_text(size: int) -> str:
     units = ((unit, _SIZES[unit.lower()]) for unit in ("GiB", "MiB", "KiB"))
-    return next((f"{size // n:g}{unit}" for unit, n in units if size and not size % n), str(size))
+    return next((f"{size // n}{unit}" for unit, n in units if size and not size % n), str(size))
 
 
 def _duration_text(seconds: float) -> str:

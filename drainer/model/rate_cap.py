@@ -85,7 +85,7 @@ class CapPoint:
     read_per_s: float  # The messages that were read per second meanwhile.
 
 
-_BYTES_PER_S_MOST = 1e40  # Products of more could overflow; only a damaged plan has them.
+_MOST = 1e40  # Products of larger numbers could overflow; only a damaged plan has them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,8 @@ class CapCurve(JsonRecord):
         if not sizes or sizes != sorted(set(sizes)) or sizes[0] <= 0:
             raise ValueError(f"a curve of caps has rising sizes above 0, not {sizes}")
         least = min(min(each.messages_per_s, each.read_per_s) for each in self.points)
-        most = max(max(each.messages_per_s, each.read_per_s) for each in self.points) * sizes[-1]
-        if least < 0 or not most < _BYTES_PER_S_MOST or not 0 < self.safe_share <= 1:
+        most = max(max(each.messages_per_s, each.read_per_s) for each in self.points)
+        if least < 0 or not max(most, sizes[-1]) < _MOST or not 0 < self.safe_share <= 1:
             raise ValueError("a curve of caps has rates from 0 on, and a share of them up to 1")
 
     @classmethod

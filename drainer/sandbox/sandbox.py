@@ -93,7 +93,7 @@ def up(
     """
     folder = folder_of(folder)
     with _locked():
-        found = find(folder)
+        found, is_made = find(folder), not folder.exists()
         if is_new := found is None:
             _require_unused(folder)
             found = SandboxState(BrokerPorts.free())
@@ -107,7 +107,8 @@ def up(
                 found = _start(folder, found, print_line, die_with_parent)
             except BaseException:
                 if is_new and not any(folder.glob("broker.*")):
-                    shutil.rmtree(folder, ignore_errors=True)
+                    for each in (folder,) if is_made else folder.iterdir():
+                        _remove(each)
                 raise
         if found.registry is not None and not found.registry.process.alive():
             found = replace(found, registry=None)
@@ -174,6 +175,13 @@ def _start(
         broker.kill()
         raise
     return state
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _locked() -> FileLock:

@@ -19,6 +19,7 @@ from drainer.model.deadline import parse_deadline
 from drainer.model.option import (
     DURATION,
     RATE,
+    SIZE,
     Concurrency,
     ValueType,
     parse_byte_rate,
@@ -215,6 +216,11 @@ def test_a_duration_is_shown_in_the_unit_in_which_a_person_would_type_it(
 @given(st.floats(1e-12, 3e9))
 def test_what_is_shown_can_be_typed(kind: ValueType, number: float) -> None:
     assert kind.parse(kind.show(number)) == pytest.approx(number, rel=1e-14)
+
+
+@pytest.mark.parametrize(("size", "text"), [(1536, "1536"), (1_234_567 * 1024, "1234567KiB")])
+def test_a_size_is_shown_in_all_its_digits(size: int, text: str) -> None:
+    assert SIZE.show(size) == text
 
 
 def test_pairs_are_names_and_values_and_what_is_none_is_not_shown() -> None:

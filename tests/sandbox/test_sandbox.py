@@ -118,6 +118,10 @@ def test_a_new_sandbox_whose_port_is_taken_leaves_nothing_and_an_old_one_keeps_i
             with pytest.raises(SandboxRefused, match=f"another process uses port {ports.client} "):
                 _up(folder, output.append)
             assert not folder.exists()
+        folder.mkdir()
+        with pytest.raises(SandboxRefused, match="another process"):
+            _up(folder, output.append)
+        folder.rmdir()
     assert output == []
 
     _leave(folder, process=None)
