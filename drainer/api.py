@@ -269,8 +269,8 @@ def handler_of(
         )
     name = f"{handler.__module__}:{handler.__qualname__}"
     # A plan and dead letters have the reference that a command in any folder would give.
-    absolute = f"{place_of(handler.__module__)}:{handler.__qualname__}"
-    return LoadedHandler(name, handler, name if local_class(name) else absolute, payloads, extras)
+    place = handler.__module__ if local_class(name) else place_of(handler.__module__)
+    return LoadedHandler(name, handler, f"{place}:{handler.__qualname__}", payloads, extras)
 
 
 def _finish(

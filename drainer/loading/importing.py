@@ -67,7 +67,7 @@ def place_of(name: str) -> str:
     """
     module = sys.modules.get(name)
     file = getattr(module, "__file__", None)
-    if module is None or file is None or file.startswith(NOT_OF_HANDLERS):
+    if name == "__main__" or module is None or file is None or file.startswith(NOT_OF_HANDLERS):
         return name
     path, (top, *below) = Path(file).absolute(), name.split(".")
     if path.suffix == ".py" and path.stem != "__init__" and not below:

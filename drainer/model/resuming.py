@@ -24,7 +24,7 @@ _ASKED_FOR = ("--handler", "--value-format", "--bootstrap-server", "--client-con
 OPTIONS_MOST = 100
 VALUE_LENGTH = 1_000
 _Short = Annotated[str, Meta(max_length=VALUE_LENGTH)]
-_LOCAL = re.compile(r"(?:__main__:|.*<locals>\.)(.+)")
+_LOCAL = re.compile(r"(?:.*<locals>\.|__main__:)(.+)")
 
 
 def local_class(reference: str) -> str | None:

@@ -196,8 +196,9 @@ def test_a_class_of_a_program_is_resumed_by_a_call_there_with_the_settings_of_it
     assert bare.command(Path("p.json"), ["--accept-gap"]) == gap
 
 
-def test_a_class_of_a_notebook_is_resumed_on_spark_by_its_call() -> None:
-    words = ("--handler", "n:f.<locals>.Mine", "--engine", "spark", "--concurrency", "10")
+@pytest.mark.parametrize("module", ["n", "__main__"])
+def test_a_class_of_a_notebook_is_resumed_on_spark_by_its_call(module: str) -> None:
+    words = ("--handler", f"{module}:f.<locals>.Mine", "--engine", "spark", "--concurrency", "10")
     call = "drainer.spark.drain(…, plan='p.json', handler=Mine, concurrency=10"
     place = "(in the program that defines Mine)"
     assert Resuming(words).way("p.json") == f"To resume it: `{call})` {place}"

@@ -241,7 +241,11 @@ def test_an_imported_class_has_the_reference_of_a_command(
     assert keys_of(found) == ["from the class"]
 
 
-def test_a_class_that_no_folder_leads_to_keeps_its_name(folder: Path) -> None:
+def test_a_class_that_no_folder_leads_to_keeps_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        sys.modules["__main__"], "__file__", str(write("program.py", "").absolute())
+    )
+
     class Local(Print): ...
 
     class Outer:
@@ -250,6 +254,8 @@ def test_a_class_that_no_folder_leads_to_keeps_its_name(folder: Path) -> None:
     assert handler_of(Print).absolute_reference == "drainer.handlers:Print"
     name = f"{__name__}:{Local.__qualname__}"
     assert handler_of(Local).absolute_reference == name
+    Local.__module__ = "__main__"
+    assert handler_of(Local).absolute_reference == f"__main__:{Local.__qualname__}"
     Outer.Nested.__qualname__ = "Outer.Nested"
     assert handler_of(Outer.Nested).absolute_reference.endswith("test_loader.py:Outer.Nested")
     for module in ("__main__", "not.imported", "builtins"):
