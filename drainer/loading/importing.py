@@ -63,11 +63,14 @@ def import_place(place: str, reference: str) -> tuple[ModuleType, str]:
 def place_of(name: str) -> str:
     """Return where ``import_place`` finds an imported module again, from any working folder.
 
-    This is the name itself if the module is installed, or is in no file that has this name.
+    This is a path if the module is a file in a folder of the user's, and if Python would find it in
+    that folder by its name. Otherwise it is the name itself: the module may be installed, it may
+    come from a zip file, or it may be the main program.
     """
     module = sys.modules.get(name)
-    file = getattr(module, "__file__", None)
-    if name == "__main__" or module is None or file is None or file.startswith(NOT_OF_HANDLERS):
+    file = getattr(module, "__file__", None) or ""
+    is_own = Path(file).is_file() and not file.startswith(NOT_OF_HANDLERS)
+    if module is None or name == "__main__" or not is_own:
         return name
     path, (top, *below) = Path(file).absolute(), name.split(".")
     if path.suffix == ".py" and path.stem != "__init__" and not below:
@@ -77,8 +80,12 @@ def place_of(name: str) -> str:
 
 
 def _folder_of(module: ModuleType, path: Path) -> Path:
-    """Return the folder of a module, or of the package around it. ``path`` is its file."""
-    return path.parents[len(module.__name__.split(".")) - (path.stem != "__init__")]
+    """Return the folder of a module, or of the package around it. ``path`` is its file.
+
+    If the name of the module has more parts than the path, this is the topmost folder.
+    """
+    steps = len(module.__name__.split(".")) - (path.stem != "__init__")
+    return [*path.parents][: steps + 1][-1]
 
 
 def _import_file(path: Path, reference: str) -> ModuleType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import site
 import sysconfig
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -32,6 +33,7 @@ from drainer.text.raw_json import decode_json, meaning, raw_json
 # If the path of code begins with one of these, no handler's author wrote that code.
 NOT_OF_HANDLERS = (
     *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
+    *([site.getusersitepackages()] if site.ENABLE_USER_SITE else []),  # Of ``pip --user``.
     str(Path(__file__).parents[1]),
     "<",
 )

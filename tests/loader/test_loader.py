@@ -8,7 +8,9 @@ import hashlib
 import importlib
 import importlib.util
 import os
+import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -261,6 +263,51 @@ def test_a_class_that_no_folder_leads_to_keeps_its_name(monkeypatch: pytest.Monk
     for module in ("__main__", "not.imported", "builtins"):
         Outer.Nested.__module__ = module
         assert handler_of(Outer.Nested).absolute_reference == f"{module}:Outer.Nested"
+
+
+def test_a_class_from_a_zip_file_keeps_its_name(folder: Path) -> None:
+    """Spark gets it by ``spark.submit.pyFiles``, and can't be sent a path within the file."""
+    with zipfile.ZipFile("h.zip", "w") as archive:
+        for name in ("zipped.py", "inside/__init__.py", "inside/zipped.py"):
+            archive.writestr(name, dedent(CLASS))
+    sys.path.insert(0, str(folder / "h.zip"))
+    for name in ("zipped", "inside", "inside.zipped"):
+        absolute = handler_of(importlib.import_module(name).Reindex).absolute_reference
+        assert absolute == f"{name}:Reindex"
+
+
+def test_a_class_whose_module_has_more_names_than_its_path_keeps_its_name() -> None:
+    name = ".".join("abcdefghijklmnopqrstuvwxyz")
+    spec = importlib.util.spec_from_file_location(name, write("lonely.py", CLASS).absolute())
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found = handler_of(module.Reindex)
+    assert found.absolute_reference == f"{name}:Reindex"
+    assert found.code is not None
+
+
+def test_a_module_that_a_user_has_installed_for_themselves_keeps_its_name(folder: Path) -> None:
+    code = """
+        import site, sys
+        from pathlib import Path
+
+        site.ENABLE_USER_SITE = True  # In a virtual environment it is off.
+        installed = Path(site.getusersitepackages())
+        installed.mkdir(parents=True)
+        (installed / "mine.py").touch()
+        sys.path.append(str(installed))
+
+        import mine
+        from drainer.loading.importing import place_of
+
+        print(place_of("mine"))
+    """
+    own = {**os.environ, "PYTHONUSERBASE": str(folder)}
+    words = [sys.executable, "-c", dedent(code)]
+    done = subprocess.run(words, env=own, capture_output=True, text=True, check=True)
+    assert done.stdout == "mine\n"
 
 
 def test_a_module_of_the_same_name_elsewhere_does_not_stand_in_for_one_in_a_folder() -> None:
