@@ -100,7 +100,7 @@ def parse_deadline(text: str, now: datetime | None = None) -> datetime:
             if (moment := (at + timedelta(days=days)).astimezone()) > now
         )
     if "T" in word or ":" in word:  # As commands to resume and TOML have it.
-        with suppress(ValueError):
+        with suppress(ValueError, OverflowError):
             return datetime.fromisoformat(word).astimezone()
     hint = "Give a 24-hour time such as 08:00, or a duration such as 6h."
     wrong = UsageError(f"{text!r} is not a time or a duration", hint=hint)

@@ -216,6 +216,23 @@ def _notes(account: Account, differs: Sequence[str], now: datetime) -> Iterator[
         yield f"this run differs from the last one: {', '.join(differs)}"
 
 
+def _as_kept(running: LocalSettings) -> LocalSettings:
+    """Return settings as a resume reads them again from the texts that a plan keeps.
+
+    The texts leave out the seconds of a deadline, and the last digits of a duration. Settings that
+    have no such text stay as they are.
+    """
+    texts: dict[str, Any] = {
+        name: typed(option, getattr(running, name))
+        for name, option in _OF_RUN.items()
+        if option.resumes and not option.pairs
+    }
+    try:
+        return replace(running, **texts)
+    except (UsageError, ValueError):
+        return running
+
+
 def _last_settings(plan: OffsetPlan, running: LocalSettings) -> LocalSettings | None:
     """Return the settings of the last run, as far as a drain can change them.
 
@@ -224,7 +241,7 @@ def _last_settings(plan: OffsetPlan, running: LocalSettings) -> LocalSettings | 
     """
     last = plan.account.resuming
     if not last.engine or plan.account.complete:
-        return running
+        return _as_kept(running)
     given = {n: last.given(each) for n, each in _OF_RUN.items()}
     known: dict[str, Any] = {name: texts[-1] for name, texts in given.items() if texts}
     known |= {"concurrency": last.concurrency, "options": running.options, "reason": running.reason}
@@ -247,11 +264,9 @@ def _changes(
         yield f"engine {known} → {engine}"
     for name in ("handler", "limits", "client_config"):
         if (old := getattr(plan.terms, name)) != (new := getattr(terms, name)):
-            new = new or "none" if str(new) != str(old) else f"another curve of {new}"
+            new = f"another curve of {new}" if str(new) == str(old) else (new or "none")
             yield f"{name.replace('_', ' ')} {old or 'none'} → {new}"
-    running = replace(running, concurrency=Concurrency.of(running.concurrency))
-    if (by := running.deadline) is not None:  # The plan keeps a deadline without its seconds.
-        running = replace(running, deadline=by.replace(second=0, microsecond=0))
+    running = _as_kept(running)
     if last is None:
         yield "settings that can't be read again → those of this run"
     before = Settings(last or running, plan.terms.failures)

@@ -192,10 +192,18 @@ def test_all_that_a_resume_changes_is_shown_and_kept_and_more_calls_at_once_are_
     )
 
 
-@pytest.mark.parametrize("grace", ["infms", "nan", "1.0005e+06ms", "soon"])
-def test_settings_that_a_plan_can_not_give_again_stop_no_resume(story: Story, grace: str) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        *[("--tune", f"grace={text}") for text in ("infms", "nan", "1.0005e+06ms", "soon")],
+        *[("--deadline", f"{year}T23:59-05:00") for year in ("0000-12-31", "9999-12-31")],
+    ],
+)
+def test_settings_that_a_plan_can_not_give_again_stop_no_resume(
+    story: Story, words: tuple[str, ...]
+) -> None:
     """A program may have had such settings, and a plan may be a stranger's."""
-    before = Resuming(("--tune", f"grace={grace}"), (), "process", "5")
+    before = Resuming(words, (), "process", "5")
     story.file.write(changed(story.write_plan(20), resuming=before))
     prepared = story.prepared_to_resume()
     unread = "this run differs from the last one: settings that can't be read again →"
@@ -203,13 +211,16 @@ def test_settings_that_a_plan_can_not_give_again_stop_no_resume(story: Story, gr
     assert story.drain(prepared).exit_code == 0
 
 
-def test_a_program_s_settings_are_read_again(story: Story) -> None:
-    running = LocalSettings(grace_s=1000.5, concurrency=5)
+@pytest.mark.parametrize("grace_s", [1000.5, 1 / 3, 0.1 + 0.2])
+def test_a_program_s_settings_are_read_again(story: Story, grace_s: float) -> None:
+    by = datetime(2099, 1, 2, 8, 0, 30, tzinfo=UTC)
+    running = LocalSettings(grace_s=grace_s, concurrency=5, deadline=by)
     found = resuming_by(running, story.prepared())
-    before = replace(found, engine="process", concurrency="5")
-    story.file.write(changed(story.write_plan(20), resuming=before))
-    prepared = prepare_resume(story.cluster, story.file, story.file.load(), running)
-    assert not [text for text in prepared.action.notes if "differs" in text]
+    plan = story.write_plan(20)
+    for before in (replace(found, engine="process", concurrency="5"), Resuming()):
+        story.file.write(changed(plan, resuming=before))
+        prepared = prepare_resume(story.cluster, story.file, story.file.load(), running)
+        assert not [text for text in prepared.action.notes if "differs" in text]
 
 
 def test_a_class_that_a_resume_brings_and_that_matches_nothing_is_a_warning(story: Story) -> None:
