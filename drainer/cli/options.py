@@ -251,10 +251,13 @@ class CodeOptions:
 
         terms = plan.terms
         if self.handler is None and (local := local_class(terms.handler)):
+            # An edited plan may lack the option, and the call needs it.
+            words = (*plan.account.resuming.options, "--handler", terms.handler)
+            resuming = replace(plan.account.resuming, options=words)
             raise UsageError(
                 f"no command can load the handler {terms.handler}, which a program or a notebook"
                 " defined",
-                hint=f"{plan.account.resuming.way(path)}. Or put the class into a file, and add"
+                hint=f"{resuming.way(path)}. Or put the class into a file, and add"
                 f" --handler FILE.py:{local}",
             )
         given = {"handler": self.handler, "options": options.get("split")}

@@ -41,12 +41,13 @@ def test_the_place_that_names_the_brokers_is_shown(
     assert f"connects to   {BROKERS}  ({named_by})" in found.stderr
 
 
+@pytest.mark.parametrize("named", [("--handler", "__main__:Mine"), ()], ids=["", "edited"])
 @pytest.mark.parametrize("more", ["", " --yes", " --dry-run"])
 def test_no_resume_asks_for_a_class_that_no_command_can_load(
-    more: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    more: str, named: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    resuming = Resuming(("--handler", "__main__:Mine", "--concurrency", "5"))
+    resuming = Resuming((*named, "--concurrency", "5"))
     PlanFile(tmp_path / "p.json").write(changed(PLAN, handler="__main__:Mine", resuming=resuming))
     found = CliRunner().invoke(app, f"{RESUME}{more}")
     words = " ".join(found.stderr.split())
