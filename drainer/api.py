@@ -9,12 +9,12 @@ gets a thread of its own, and signals work as before.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from difflib import get_close_matches
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeAlias
+from typing import Any, ParamSpec, SupportsIndex, TypeAlias
 
 from drainer.control.place import ensure_present
 from drainer.engine.control import Control, Stop
@@ -29,6 +29,7 @@ from drainer.kafka.settings import BOOTSTRAP, BootstrapMissing, ClientSettings
 from drainer.loading.importing import place_of
 from drainer.loading.loader import NO_EXTRAS, LoadedHandler, load_handler
 from drainer.model.arguments import in_python
+from drainer.model.given import checked
 from drainer.model.option import each_once, number
 from drainer.model.priority import NO_CLASSES
 from drainer.model.resuming import local_class
@@ -42,7 +43,9 @@ from drainer.operations.start import Prepared, Request, prepare
 from drainer.store.place import parse_place
 from drainer.store.plan_file import plan_at
 
-Client: TypeAlias = Mapping[str, str] | str | Path
+Client: TypeAlias = Mapping[str, object] | str | Path
+Partitions: TypeAlias = Collection[SupportsIndex | str] | str
+Expressions: TypeAlias = Collection[str] | str
 AnyHandler: TypeAlias = type[Handler] | str
 OnPreview: TypeAlias = Callable[[Preview], None]
 OnStatus: TypeAlias = Callable[[Status], None]
@@ -50,6 +53,14 @@ OnMessage: TypeAlias = Callable[[str], None]
 P = ParamSpec("P")
 
 DEFAULTS = LocalSettings()
+
+# Ensures the types of the arguments of a function for programs.
+of_types = partial(
+    checked,
+    handler="Give the class, or a reference such as my_handlers.py:Reindex.",
+    client="Give properties of librdkafka, or the file that has them.",
+    latency='Give a text, such as "10ms".',
+)
 
 
 @contextmanager
@@ -80,6 +91,7 @@ def noting_hints(**own: str) -> Iterator[None]:
 
 
 @noting_hints()
+@of_types()
 @_interruptible()
 def drain(
     *,
@@ -88,11 +100,11 @@ def drain(
     handler: AnyHandler,
     client: Client,
     plan: str | Path | None = None,
-    partitions: Sequence[int] | str = (),
+    partitions: Partitions = (),
     from_: str = "committed",
     until: str = "end",
     commit: bool = True,
-    first: Sequence[str] = (),
+    first: Expressions = (),
     settings: LocalSettings = DEFAULTS,
     failures: FailureSettings = DEFAULT_FAILURES,
     payloads: PayloadSettings = BY_HANDLER,
@@ -150,6 +162,7 @@ def drain(
 
 
 @noting_hints()
+@of_types()
 @_interruptible()
 def resume(
     plan: str | Path,
@@ -230,7 +243,7 @@ def texts_of(given: Iterable[object] | str) -> list[str]:
     return [given] if isinstance(given, str) else [*map(str, given)]
 
 
-def partitions_of(given: Iterable[int] | str) -> tuple[int, ...]:
+def partitions_of(given: Partitions) -> tuple[int, ...]:
     """Return the partitions that a program gives. Raises UsageError."""
     with raised_as(UsageError, about="partitions: "):
         found: tuple[int, ...] = each_once(number(0)).parse(texts_of(given))
@@ -262,11 +275,6 @@ def handler_of(
     """Load the handler that a program names or gives. Raises what ``load_handler`` raises."""
     if isinstance(handler, str):
         return load_handler(handler, payloads, extras)
-    if not isinstance(handler, type):
-        raise UsageError(
-            f"the handler is an object of {type(handler).__name__}, and not a class",
-            hint="Give the class, or a reference such as my_handlers.py:Reindex.",
-        )
     name = f"{handler.__module__}:{handler.__qualname__}"
     # A plan and dead letters have the reference that a command in any folder would give.
     place = handler.__module__ if local_class(name) else place_of(handler.__module__)

@@ -55,6 +55,13 @@ class BadExpression(UsageError):
     """Raised when a rule's expression can't be understood; the text names the place."""
 
 
+class WrongValue(UsageError, ValueError):
+    """Raised when a program gives a value that makes no sense, or is of another type.
+
+    It is a ValueError, too, so that a record in JSON with such a value is as wrong as any other.
+    """
+
+
 class Refused(DrainerError):
     """Raised before anything was touched, when a drain would be unsafe or impossible."""
 

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from drainer.errors import Refused, Signalled, UsageError, raised_as
 from drainer.model.account import Event
 from drainer.model.codec import JsonRecord, builtins
+from drainer.model.given import ensure_fields, ensure_types
 from drainer.model.option import Concurrency, Option, clean_reason, options_of
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.status import Paused
@@ -44,8 +45,6 @@ class Settings:
 
         Raises UsageError if one of them is unknown or makes no sense.
         """
-        for name in values.keys() - _OF_RUN.keys() - _OF_FAILURES.keys():
-            raise UsageError(f"{name} can't change while a drain runs", hint=_HINT)
         failures = {name: value for name, value in values.items() if name in _OF_FAILURES}
         run = {name: value for name, value in values.items() if name in _OF_RUN}
         before = builtins(replace(self.running, options=None))
@@ -79,6 +78,7 @@ class Settings:
 
 
 _OF_LETTERS = ("on_failure", "on_split_failure", "dead_letter_topic", "after_dead")
+_REQUEST_HINT = 'Give one of drainer.engine.control, such as Change({"concurrency": 50}).'
 _HINT = "See `drainer set --help`. For other options, stop the drain, then resume."
 
 
@@ -88,6 +88,9 @@ class ControlRequest(JsonRecord):
 
     name: ClassVar[str]
     reason: str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        ensure_fields(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,7 @@ class Pause(ControlRequest):
     for_s: float | None = None
 
     def __post_init__(self) -> None:
+        ensure_fields(self)
         if self.for_s is not None and not 0 < self.for_s <= PAUSE_MOST_S:
             raise UsageError(
                 "a pause must be longer than 0 s, and may last 31 days at most",
@@ -184,7 +188,15 @@ class Control:
 
     def request(self, request: ControlRequest, by: str) -> Future[tuple[str, ...]]:
         """Add a request. The future that is returned gives what was done, or raises UsageError or
-        Refused."""
+        Refused.
+
+        Raises UsageError at once for what is no request, or a change of what can't change.
+        """
+        types = {"request": ControlRequest, "by": str}
+        ensure_types({"request": request, "by": by}, types, {"request": _REQUEST_HINT})
+        if isinstance(request, Change):
+            for name in request.values.keys() - _OF_RUN.keys() - _OF_FAILURES.keys():
+                raise UsageError(f"{name} can't change while a drain runs", hint=_HINT)
         made = Requested(replace(request, reason=clean_reason(request.reason)), by)
         with self._lock:
             if self._over:

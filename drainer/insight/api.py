@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from drainer.api import (
     DEFAULTS,
     AnyHandler,
     Client,
+    Expressions,
     OnMessage,
+    Partitions,
     client_settings,
     config_file,
     handler_of,
     noting_hints,
+    of_types,
     partitions_of,
     texts_of,
 )
@@ -28,17 +29,18 @@ from drainer.operations.start import Request
 
 
 @noting_hints(skip="skip")
+@of_types()
 def inspect(
     *,
     topic: str,
     group: str,
     client: Client,
     handler: AnyHandler | None = None,
-    partitions: Sequence[int] | str = (),
+    partitions: Partitions = (),
     from_: str = "committed",
     until: str = "end",
     messages: int | None = SAMPLE_MESSAGES,
-    skip: Sequence[str] = (),
+    skip: Expressions = (),
     payloads: PayloadSettings = BY_HANDLER,
 ) -> Inspection:
     """Read a sample of a backlog, and report how large it is, why, and when records expire.
@@ -66,6 +68,7 @@ def inspect(
 
 
 @noting_hints()
+@of_types()
 def estimate(
     *,
     topic: str,
@@ -73,7 +76,7 @@ def estimate(
     handler: AnyHandler,
     client: Client,
     latency: str,
-    partitions: Sequence[int] | str = (),
+    partitions: Partitions = (),
     from_: str = "committed",
     until: str = "end",
     settings: LocalSettings = DEFAULTS,

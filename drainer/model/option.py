@@ -16,6 +16,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from drainer.errors import UsageError
+from drainer.model.given import ensure_fields
 from drainer.text.escape import encodable, printable
 from drainer.text.secret import IN_A_URL, may_hide
 
@@ -480,12 +481,18 @@ else:
 def parse_texts(settings: object) -> None:
     """Replace texts in new settings by the values that they mean on the command line.
 
-    So a program may give ``"08:00"``, ``"auto"`` or ``"dead-letter"``. Raises UsageError.
+    So a program may give ``"08:00"``, ``"auto"`` or ``"dead-letter"``. Raises UsageError, also if a
+    value is neither a text nor what the field is declared to be.
     """
     kind: Any = type(settings)
+    hints = {}
     for name, each in options_of(kind).items():
-        if isinstance(text := getattr(settings, name), str):
-            object.__setattr__(settings, name, each.parse([text] if each.repeats else text))
+        if isinstance(given := getattr(settings, name), str):
+            object.__setattr__(settings, name, each.parse([given] if each.repeats else given))
+        elif isinstance(given, list) and each.repeats:
+            object.__setattr__(settings, name, tuple(given))
+        hints[name] = f"Give a text as the command takes it: {each.typed_as}."
+    ensure_fields(settings, hints)
 
 
 def option_name(field: str) -> str:

@@ -10,7 +10,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from drainer.errors import UsageError
+from drainer.errors import UsageError, WrongValue
 from drainer.model.codec import JsonRecord, Whole
 from drainer.model.deadline import DEADLINE
 from drainer.model.listed import round_duration
@@ -207,17 +207,17 @@ class FailureSettings(JsonRecord):
 
     def __post_init__(self) -> None:
         parse_texts(self)
-        if not isinstance(self.max_failures, Limit):
-            raise UsageError(
-                f"max_failures={self.max_failures!r} is not a limit",
-                hint='Give a text, such as "100", "1%" or "none".',
-            )
         delays = (self.retry_delay_s, self.retry_max_delay_s)
         waits = (self.timeout_s, self.max_outage_s, self.max_doubt_s)
         if min(self.retries, *delays, *waits) < 0:
-            raise ValueError("a number of retries or a duration is below zero")
+            raise WrongValue(
+                "a number of retries or a duration is below zero", hint="Give 0 or more."
+            )
         if self.rate is not None and self.rate <= 0:
-            raise ValueError("with this rate nothing would ever start")
+            raise WrongValue(
+                f"with the rate {self.rate} nothing would ever start",
+                hint='Give more than 0, or a text such as "300/m".',
+            )
 
     def changed(self, given: Mapping[str, Any]) -> FailureSettings:
         """Return these settings with those that were given, by field.
@@ -346,10 +346,19 @@ class LocalSettings(JsonRecord):
     def __post_init__(self) -> None:
         parse_texts(self)
         if Concurrency.of(self.concurrency).most < 1:
-            raise ValueError("with this concurrency nothing would ever start")
+            raise WrongValue(
+                f"with the concurrency {self.concurrency} nothing would ever start",
+                hint='Give 1 or more, or "auto".',
+            )
         if self.buffer_bytes < 0 or self.grace_s < 0:
-            raise ValueError("a buffer or a grace is below zero")
+            raise WrongValue("a buffer or a grace is below zero", hint="Give 0 or more.")
         if self.deadline is not None and self.deadline.tzinfo is None:
-            raise ValueError("a deadline has no zone")
+            raise WrongValue(
+                f"the deadline {self.deadline} has no time zone",
+                hint='Give it one, such as by astimezone(), or a text such as "08:00" or "6h".',
+            )
         if self.plan_interval_s <= 0:
-            raise ValueError("a plan can't be written every 0 s")
+            raise WrongValue(
+                f"a plan can't be written every {self.plan_interval_s:g} s",
+                hint="Give more than 0 seconds.",
+            )

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from drainer.api import (
     AnyHandler,
     Client,
+    Partitions,
     client_settings,
     config_file,
     done,
     handler_of,
     noting_hints,
+    of_types,
     partitions_of,
 )
 from drainer.engine.preview import SPARK, ShownEngine
@@ -61,6 +63,8 @@ from drainer.view.terminal import Terminal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+else:
+    SparkSession = Any  # For the types of arguments; Session.of() looks at it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,7 @@ class Drained(Shown):
 
 
 @noting_hints()
+@of_types()
 def drain(
     spark: SparkSession,
     *,
@@ -114,7 +119,7 @@ def drain(
     handler: AnyHandler,
     plan: str | Path,
     client: Client,
-    partitions: Sequence[int] | str = (),
+    partitions: Partitions = (),
     from_: str = "committed",
     until: str = "end",
     commit: bool = True,

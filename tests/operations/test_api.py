@@ -406,7 +406,7 @@ def test_a_setting_may_be_the_text_that_a_command_takes() -> None:
     assert failures.on_failure is drainer.OnFailure.DEAD_LETTER
     assert (failures.rate, failures.skip) == (5_000, ("payload.n > 1",))
     for wrong in (None, 100):
-        with pytest.raises(UsageError, match=f"max_failures={wrong} is not a limit"):
+        with pytest.raises(UsageError, match=f"max_failures is {wrong}, and not Limit"):
             drainer.FailureSettings(max_failures=wrong)  # type: ignore[arg-type]
     payloads = drainer.PayloadSettings("lines", keys="payload.id", unkeyed="one-lane")
     assert payloads == drainer.PayloadSettings("lines", ("payload.id",), unkeyed=Unkeyed.ONE_LANE)
