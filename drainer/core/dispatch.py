@@ -117,6 +117,7 @@ class Dispatcher:
         self._lanes_of = lanes_of(order)
         self._payloads = Payloads()
         self.barrier_queues: dict[int, BarrierQueue] = {}  # By number of the ledger.
+        self.barriers_begun = 0
         # Rejected messages whose turn has come (see ``next_rejected``).
         self.rejected: deque[Unsplit] = deque()
         # The numbers of the ledgers of partitions that are parked behind a barrier.
@@ -503,11 +504,12 @@ class Dispatcher:
     def complete_status(
         self, status: Status, plan: OffsetPlan, failures: FailureSettings
     ) -> Status:
-        """Add what rules and the handler skipped to the status of a run.
+        """Add the barriers, and what rules and the handler skipped, to the status of a run.
 
         If the run is only a part of the drain, what is known of the rest is added, too.
         """
-        return replace(status, rules=self.rule_filter.status())
+        rules = replace(self.rule_filter.status(), barriers=self.barriers_begun)
+        return replace(status, rules=rules)
 
     def unread(self) -> str:
         """Return a text that names the offsets that this run does not read; empty for none."""
@@ -614,6 +616,7 @@ class Dispatcher:
             if first is not sub.message or not _is_next(sub):
                 return
             queue.running = True
+            self.barriers_begun += 1
             self.lanes.push_alone(waiting.popleft())
         if not waiting and not queue.running and not queue.undecided:
             del self.barrier_queues[number]

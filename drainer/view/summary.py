@@ -11,7 +11,7 @@ from pathlib import Path
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
 from drainer.errors import DrainerError, Signalled, Unresumable
-from drainer.model.account import Event, ParkedLanes, last_end
+from drainer.model.account import Event, EventKind, ParkedLanes, last_end
 from drainer.model.listed import given_up_words, name_lost
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import DONE, OTHERWISE, Counts
@@ -124,6 +124,7 @@ def summary_page(summary: Summary) -> Page:
         _engine(summary),
         unhandled_lines(last.rules),
         undecided_lines(last.rules),
+        _barriers(summary),
         _failures(summary),
         watermark_fields(last.limits),
         _undelivered(summary),
@@ -217,6 +218,21 @@ def _engine(summary: Summary) -> Iterator[Field]:
         yield Field("concurrency", f"auto, {found} at the end", auto.why)
     ahead = summary.messages.pending / (summary.last.timing.elapsed_s or 1.0)
     yield from caps.fields_after(summary.last.caps, ahead)
+
+
+def _barriers(summary: Summary) -> Item | None:
+    """Count the barriers of this run. None is a warning once the drain has seen all messages."""
+    if number := summary.last.rules.barriers:
+        what = "each waited for all before it, in this run"
+        return Field("barriers", figures.counted(number, "sub-message"), what)
+    if summary.barrier is None:
+        return None
+    resumed = any(event.what is EventKind.RESUMED for event in summary.history)
+    if resumed or summary.status != "done":
+        return Field("barriers", "none", "in this run")
+    seen = figures.counted(summary.sub_messages.read, "sub-message")
+    text = f"--barrier {summary.barrier} matched none of {seen}, so nothing waited for one"
+    return Line(text, Tone.WARN, WARN)
 
 
 def _failures(summary: Summary) -> Iterator[Item | None]:

@@ -105,6 +105,8 @@ def test_an_inbox_keeps_the_order_of_each_thread(command: Command, engine: tuple
     for line in ("sub-keys  ", "payload.thread_id ", "none: a lane of its own", "barrier  "):
         assert line in outcome.err
     assert "waits for all before it, and all after it wait" in outcome.err
+    barriers = sum(each % EVERY == EVERY - 1 for each in range(200))
+    assert f"{barriers} sub-messages" in outcome.out.partition("barriers ")[2], outcome.out
 
 
 @pytest.mark.parametrize(

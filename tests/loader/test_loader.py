@@ -245,7 +245,7 @@ def test_an_imported_class_has_the_reference_of_a_command(
 
 def test_a_class_that_no_folder_leads_to_keeps_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        sys.modules["__main__"], "__file__", str(write("program.py", "").absolute())
+        sys.modules["__main__"], "__file__", str(write("program.py", "").absolute()), raising=False
     )
 
     class Local(Print): ...

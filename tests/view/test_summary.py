@@ -53,6 +53,19 @@ def facts(**changes: object) -> dict[str, str]:
     return fields(summary_page(a_summary(1, **changes)))
 
 
+def test_a_barrier_that_matched_nothing_is_a_warning_once_all_was_seen() -> None:
+    warning = "--barrier kind == 'inbx' matched none of "
+    resumed = (Event("2026-11-24T17:00:00+00:00", EventKind.RESUMED, "ana@db1"),)
+    page = a_summary(1, barrier="kind == 'inbx'")
+    assert warning in shown(summary_page(page))
+    for unknown in (replace(page, history=resumed), replace(page, status="interrupted")):
+        assert fields(summary_page(unknown))["barriers"] == "none (in this run)"
+    rules = replace(page.last.rules, barriers=2)
+    some = replace(page, last=replace(page.last, rules=rules))
+    assert fields(summary_page(some))["barriers"].startswith("2 sub-messages (each waited")
+    assert "barrier" not in shown(summary_page(a_summary(1)))
+
+
 def test_a_cap_limited_the_run_only_if_it_did_not_read_far_ahead() -> None:
     limited = {"read_cap": a_cap(), "elapsed_s": 10.0}
     seen = "990 messages/s read, of 1,000 messages/s, 98 KiB/s"
