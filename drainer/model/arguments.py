@@ -15,15 +15,26 @@ _ARGUMENTS = {
     **{option_name(each.name): f"payloads.{each.name}" for each in fields(PayloadSettings)},
     **{each.label: f"failures.{name}" for name, each in options_of(FailureSettings).items()},
     **{each.label: name for name, each in options_of(LocalSettings).items()},
-    **{name: name for name in ("topic", "group", "handler", "plan", "until", "first")},
-    **{"latency": "latency", "full": "messages=None"},
-    **{"key": "payloads.keys", "from": "from_", "partition": "partitions"},
-    **{"client-config": "client", "accept-gap": "accept_gap=True"},
-    **{"no-commit": "commit=False", "-b": "bootstrap.servers", "-X": "client"},
+    "topic": "topic",
+    "group": "group",
+    "handler": "handler",
+    "plan": "plan",
+    "until": "until",
+    "first": "first",
+    "latency": "latency",
+    "full": "messages=None",
+    "key": "payloads.keys",
+    "from": "from_",
+    "partition": "partitions",
+    "client-config": "client",
+    "accept-gap": "accept_gap=True",
+    "no-commit": "commit=False",
+    "-b": "bootstrap.servers",
+    "-X": "client",
 }
-# A whole command, which stays as it is, or an option.
+# An option; or a whole command, or the note of what it lacks, both of which stay as they are.
 _OPTION = re.compile(
-    r"drainer (?:resume|run|plan|redrive|dead|estimate|inspect|set) .*|`[^`]*`"
+    r"drainer (?:resume|run|plan|redrive|dead|estimate|inspect|set) .*|`[^`]*`|\badd .* as before"
     r"|(?<![\w/.-])(?:--(?:tune )?([a-z][a-z-]*)|(-[bX])(?= ))"
 )
 
@@ -31,8 +42,10 @@ _OPTION = re.compile(
 def in_python(text: str, own: Mapping[str, str] | None = None) -> str:
     """Replace the options that a text names by the arguments of the functions for programs.
 
-    ``own`` has the arguments of the function that raised an error, by the labels of their options.
-    Without it, the text may quote somebody else's, so words that are no options of a drain stay.
+    For the text of an error, ``own`` has further arguments, which only the function that raised it
+    has, by the names of their options without dashes. Every option in such a text is one of
+    drainer's, so one without an argument of its own just loses its dashes. Without ``own``, the
+    text may quote the options of another program, so any that drainer does not know stays as it is.
     """
     known = {**_ARGUMENTS, **(own or {})}
 

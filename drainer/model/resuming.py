@@ -113,13 +113,22 @@ class Resuming(JsonRecord):
         """
         name = self._local_class
         place = f"in the program that defines {name}" if name else ""
-        lacks = f"add {', '.join(self.needs)} as before{why}" if self.needs else ""
+        needs = self.needs if name is None else self._needs_of_call
+        lacks = f"add {', '.join(needs)} as before{why}" if needs else ""
         return "; ".join(filter(None, (place, lacks)))
 
     @property
     def lacking(self) -> str:
         """The text of ``note`` in brackets, to stand behind the command; empty if it is empty."""
         return f" ({note})" if (note := self.note()) else ""
+
+    @property
+    def _needs_of_call(self) -> list[str]:
+        """The ``needs`` for a call, with the handler's options as ``options={'url': …}``."""
+        own = replace(self, options=()).handler_options
+        names = ", ".join(f"{name!r}: …" for name in own)
+        others = [each for each in self.needs if each not in own.values()]
+        return [f"options={{{names}}}", *others] if own else others
 
     @property
     def _pairs(self) -> list[tuple[str, str]]:

@@ -62,8 +62,10 @@ class _Marked(_Kept):
 
 
 def _plain(line: Pieces) -> str:
-    """Return the text of a line in the terms of programs. A command stays what it is."""
-    return plain([(t if tone is Tone.COMMAND else in_python(t), tone) for t, tone in line])
+    """Return the text of a line in the terms of programs. A command and its note stay the same."""
+    if any(tone is Tone.COMMAND for _, tone in line):
+        return plain(line)
+    return plain([(in_python(text), tone) for text, tone in line])
 
 
 def _rows(item: Item) -> Iterator[tuple[str, str]]:

@@ -182,12 +182,12 @@ def test_a_plan_keeps_no_option_that_runs_code_or_connects_elsewhere() -> None:
 
 def test_a_class_of_a_program_is_resumed_by_a_call_there_with_the_settings_of_its_run() -> None:
     words = ("--handler", "__main__:Outer.Mine", "--concurrency", "5", "--tune", "grace=5s")
-    found = Resuming((*words, "--set", "log=a b", "--set", "n=1"), ("--set url=…",))
+    found = Resuming((*words, "--set", "log=a b", "--set", "n=1"), ("--set url=…", "--set token=…"))
     settings = "concurrency=5, grace_s='5s', options={'log': 'a b', 'n': '1'}"
     assert found.way("p.json") == (
         "To resume it: `drainer.resume('p.json', client=…, handler=Outer.Mine,"
         f" settings=drainer.LocalSettings({settings}))`"
-        " (in the program that defines Outer.Mine; add --set url=… as before)"
+        " (in the program that defines Outer.Mine; add options={'url': …, 'token': …} as before)"
     )
     changed(PLAN, resuming=found.to_keep()).account.check()
     assert found.to_keep() == found

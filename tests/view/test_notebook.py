@@ -13,6 +13,7 @@ import pytest
 import drainer
 from builders import a_status, a_summary
 from drainer.model.arguments import in_python
+from drainer.model.resuming import Resuming
 from drainer.model.status import FailureStatus, Summary
 
 from . import samples
@@ -127,7 +128,7 @@ NAMED: dict[str, Any] = {
 @pytest.mark.parametrize("result", NAMED.values(), ids=NAMED)
 def test_what_a_program_prints_names_its_arguments_and_no_options(result: Any) -> None:
     for shown in (str(result), Tags(result._repr_html_()).text):
-        commands = re.compile(r"`[^`]*`|drainer (?:resume|redrive|plan|dead) .*")
+        commands = re.compile(r"`[^`]*`|drainer (?:resume|redrive|plan|dead) .*|add .* as before")
         assert not re.findall(r"(?<!\w)--\w.*", commands.sub("", shown))
 
 
@@ -136,4 +137,9 @@ def test_a_program_s_warnings_and_limits_are_in_its_own_terms() -> None:
     assert "from_ skips offsets" in shown
     assert "add failures.skip X" in shown
     assert "failures.rate" in str(AT_RATE)
+    lacks = Resuming(("--concurrency", "20"), ("--set api_token=…", "--tune client-id=…"))
+    assert in_python(lacks.way("p.json")) == lacks.way("p.json"), "the command takes options"
+    ended = replace(INTERRUPTED, resuming=lacks)
+    for shown in (str(ended), Tags(ended._repr_html_()).text):
+        assert f"add {', '.join(lacks.needs)} as before" in shown
     assert in_python("--force of theirs, --tune grace=5s") == "--force of theirs, grace_s=5s"
