@@ -90,9 +90,7 @@ class Expression:
         except Undecided:
             raise
         except Exception as error:  # Whatever the error is, no sub-message may be lost for it.
-            missing = getattr(error, "object", error) in (None, DataType.NULL) or isinstance(
-                getattr(error, "container", None), View
-            )
+            missing = isinstance(getattr(error, "container", None), View)
             raise (Missing if missing else Undecided)(_why_undecided(error)) from None
 
 
@@ -100,7 +98,7 @@ def _why_undecided(error: BaseException) -> str:
     """Return what went wrong in an evaluation. With masking, the text quotes no payload."""
     name = getattr(error, "attribute_name", None)
     if name is not None:
-        return f"there is no field {name!r}"
+        return _no_field(name)
     if masking():  # The text may quote the payload, such as a pattern in it that is wrong.
         return type(error).__name__
     inner = getattr(error, "error", None)
@@ -108,11 +106,18 @@ def _why_undecided(error: BaseException) -> str:
     return f"{text} ({inner})" if inner else text or type(error).__name__
 
 
+def _no_field(name: str) -> str:
+    return f"there is no field {name!r}"
+
+
 class _DataContext(Context):  # type: ignore[misc, unused-ignore]
     """Finds names in ``Facts`` and fields in a ``View``, and nowhere else."""
 
     def __init__(self, absent_is_null: bool) -> None:
         self._absent_is_null = absent_is_null
+        # Attributes that values of a type do not have. rule-engine searches for a similar name each
+        # time, which takes ten times as long as the evaluation.
+        self._absent = set[tuple[type, str]]()
         super().__init__(
             resolver=lambda facts, name: facts[name],
             type_resolver=_type_of,
@@ -132,18 +137,23 @@ class _DataContext(Context):  # type: ignore[misc, unused-ignore]
         raise errors.SymbolResolutionError(name, thing=thing)
 
     def resolve_attribute(self, thing: Any, object_: Any, name: str) -> Any:
-        if self._absent_is_null and (
-            object_ is None or (isinstance(object_, View) and name not in object_)
-        ):
-            return None
-        if isinstance(object_, View):
+        if object_ is None or isinstance(object_, View):
             # A field may have any name, such as `length`. It takes precedence over the attributes
             # that the language has.
-            try:
-                return object_[name]
-            except KeyError:
-                raise errors.AttributeResolutionError(name, None) from None
-        return super().resolve_attribute(thing, object_, name)
+            fields: Any = object_ or {}
+            if name in fields:
+                return fields[name]
+            if not self._absent_is_null:
+                raise Missing(_no_field(name))
+            return None
+        if (type(object_), name) in self._absent:
+            raise Undecided(_no_field(name))
+        try:
+            return super().resolve_attribute(thing, object_, name)
+        except errors.AttributeResolutionError as error:
+            if error.suggestion is not None:  # The type has attributes, and this is none of them.
+                self._absent.add((type(object_), name))
+            raise
 
 
 def _type_of(name: str) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections import namedtuple
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -83,6 +85,26 @@ def test_it_is_true_or_false(expression: str, expected: bool) -> None:
 def test_what_it_can_not_decide_is_neither(expression: str, why: str) -> None:
     with pytest.raises(Undecided, match=why):
         answer(expression)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("payload.custmer == 17", "sub_key.lower == 'a'", "payload.n.lower == 'a'"),
+        *("payload['custmer'] == 17", "payload.nothing.x == 17", "payload.kind > 17"),
+    ],
+)
+def test_what_it_can_not_decide_takes_no_longer_than_what_it_can(text: str) -> None:
+    def calls(text: str) -> int:
+        predicate, sub, seen = Predicate(text), sub_of(), list[str]()
+        for profile in (None, lambda _frame, event, _of: seen.append(event)):
+            sys.setprofile(profile)  # The first evaluation may learn what there is not.
+            with suppress(Undecided):
+                predicate.matches(sub)
+            sys.setprofile(None)
+        return len(seen)
+
+    assert calls(text) < 2 * calls("payload.user._id == 17")
 
 
 class Colour(Enum):
