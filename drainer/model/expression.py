@@ -36,6 +36,19 @@ _REFUSED = {
     ast.MappingExpression: "rules compare fields, not a whole mapping",
     ast.BitwiseShiftExpression: "rules have no << and >>",
 }
+_METHODS = ("decode", "encode", "ends_with", "starts_with")  # Functions that a value itself has.
+# How to write calls of functions that other languages have. The second ones are for plain text, and
+# take a third of the time.
+_INSTEAD = {
+    "startswith": "{of}.starts_with({what})",
+    "endswith": "{of}.ends_with({what})",
+    "contains": "{what} in {of}",
+    **dict.fromkeys(("lower", "aslower"), "{of}.as_lower"),
+    **dict.fromkeys(("upper", "asupper"), "{of}.as_upper"),
+    **dict.fromkeys(("len", "length"), "{of}.length"),
+}
+_INSTEAD_PLAIN = {"startswith": "{of} =~ '{text}.*'", "endswith": "{of} =~~ '{text}$'"}
+_PLAIN = re.compile(r"""(['"])([\w\s:/,@-]+)\1""")
 # RE2's method for each comparison with a pattern, and whether it is negated.
 _MATCHES = {
     "eq_fzm": ("match", False),
@@ -176,7 +189,8 @@ def _parse(text: str, context: Context) -> Any:
         known, sign = (FUNCTIONS, "$") if error.symbol_scope else (NAMES, "")
         raise BadExpression(
             f"there is no {sign}{error.symbol_name}: {text}",
-            hint=f"Use {', '.join(sign + name for name in known)}, a field of the payload as"
+            hint=_instead(text, error.symbol_name)
+            or f"Use {', '.join(sign + name for name in known)}, a field of the payload as"
             f" payload.{error.symbol_name}, or text in quotes.",
         ) from None
     except Exception as error:  # A constant can't be computed, or types don't fit, for example.
@@ -184,6 +198,21 @@ def _parse(text: str, context: Context) -> Any:
             f"{_why_undecided(error)}, in: {text}",
             hint="Compare text with text, numbers with numbers, and times with times.",
         ) from None
+
+
+def _instead(text: str, name: str) -> str | None:
+    """Return a hint on how to write what a function of other languages does; None without one."""
+    of = r"""([\w.&\[\]'"]+)"""
+    call = re.search(rf"{of}\.{name}\s*\(([^()]*)\)", text) or re.search(
+        rf"{name}\s*\(\s*{of}\s*,?([^()]*)\)", text
+    )
+    key = name.lower().replace("_", "")
+    if call is None or key not in _INSTEAD:
+        return None
+    what = call[2].strip() or "'…'"
+    plain = _PLAIN.fullmatch(what)
+    form = _INSTEAD[key] if plain is None else _INSTEAD_PLAIN.get(key, _INSTEAD[key])
+    return f"Write {form.format(of=call[1], what=what, text=plain and plain[2])}"
 
 
 def _nodes(node: _Node) -> Iterator[_Node]:
@@ -203,8 +232,14 @@ def _check(text: str, node: _Node) -> None:
     """Refuse what expressions must not use, and have RE2 compare patterns."""
     if type(node) in _REFUSED:
         raise BadExpression(f"{_REFUSED[type(node)]}: {text}", hint=EXAMPLE)
-    if isinstance(node, ast.FuzzyComparisonExpression):
-        node.evaluate = _linear_match(node)
+    match node:
+        case ast.FunctionCallExpression(function=ast.GetAttributeExpression(name=str(name))):
+            if name not in _METHODS:
+                known = (*_METHODS, *(f"${each}" for each in FUNCTIONS))
+                hint = _instead(text, name) or f"Use one of {', '.join(known)}."
+                raise BadExpression(f"there is no function {name}: {text}", hint=hint)
+        case ast.FuzzyComparisonExpression():
+            node.evaluate = _linear_match(node)
 
 
 def _sub_key_test(tree: _Node) -> Callable[[Facts], bool] | None:

@@ -229,9 +229,11 @@ def test_there_is_no_way_out_of_the_data(expression: str) -> None:
 
 @pytest.mark.parametrize("name", ["run", "computed", "common", "_secret", "__class__", "gone"])
 def test_of_an_object_only_what_it_holds_in_public_is_shown(name: str) -> None:
-    for expression in (f"payload.{name} != 1", f"payload['{name}'] != 1", f"payload.{name}() != 1"):
+    for expression in (f"payload.{name} != 1", f"payload['{name}'] != 1"):
         with pytest.raises(Undecided):
             answer(expression, sub_of(Thing()))
+    with pytest.raises(BadExpression, match=f"there is no function {name}: "):
+        answer(f"payload.{name}() != 1", sub_of(Thing()))
 
 
 @pytest.mark.parametrize(
@@ -256,6 +258,36 @@ def test_a_malformed_expression_is_refused(expression: str, error: str) -> None:
         Predicate(expression)
     assert error in str(raised.value)
     assert raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("expression", "instead"),
+    [
+        ("key.startswith('app-')", "key =~ 'app-.*'"),
+        ("not key.startsWith(payload.kind)", "key.starts_with(payload.kind)"),
+        ("payload.kind.startswith('set.')", "payload.kind.starts_with('set.')"),
+        ("payload['kind'].endswith('_email')", "payload['kind'] =~~ '_email$'"),
+        ("payload.kind.contains('mail')", "'mail' in payload.kind"),
+        ("contains(payload.tags, 'vip')", "'vip' in payload.tags"),
+        ("payload.kind.lower() == 'a'", "payload.kind.as_lower"),
+        ("$upper(key) == 'A'", "key.as_upper"),
+        ("len(payload.tags) == 2", "payload.tags.length"),
+        ("payload.tags.length() == 2", "payload.tags.length"),
+    ],
+)
+def test_for_functions_of_other_languages_it_says_what_to_write(
+    expression: str, instead: str
+) -> None:
+    with pytest.raises(BadExpression, match="there is no") as raised:
+        Predicate(expression)
+    assert raised.value.hint == f"Write {instead}"
+    Predicate(f"{instead} == true").matches(sub_of())
+
+
+def test_any_other_function_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(BadExpression, match="there is no function strip: ") as raised:
+        Predicate("key.strip() == 'a'")
+    assert "starts_with, $abs, " in str(raised.value.hint)
 
 
 @pytest.mark.parametrize("name", ["now", "random", "range"])
