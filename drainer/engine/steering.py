@@ -14,7 +14,7 @@ from drainer.engine.control import Change, Pause, Requested, Settings, Stop, bet
 from drainer.engine.outcome import Ending, ended_by
 from drainer.engine.ports import DrainContext, Work
 from drainer.errors import DrainerError, Refused, Signalled, UsageError
-from drainer.model.account import Event, EventKind
+from drainer.model.account import NOBODY, Event, EventKind
 from drainer.model.listed import counted, given_up_words, round_duration
 from drainer.model.option import Concurrency
 from drainer.model.status import Paused
@@ -50,7 +50,7 @@ class Steering:
             is_paused = self._control.paused is not None and not self.ending.has_come
             if is_paused and self._runtime.monotonic() >= self._control.unpause_at_s:
                 details = ("the time of its pause is over",)
-                self._unpause(self._event(EventKind.UNPAUSED, details=details))
+                self._unpause(Event(self._runtime.now(), EventKind.UNPAUSED, NOBODY, None, details))
             for requested in self._control.taken(changes=changes):
                 await _answer(requested, self._do(requested))
             await asyncio.sleep(self.work.look_s)
@@ -132,12 +132,8 @@ class Steering:
         self._note(self._event(EventKind.CHANGED, requested, details))
         return details
 
-    def _event(
-        self, what: EventKind, requested: Requested | None = None, details: tuple[str, ...] = ()
-    ) -> Event:
-        by, reason = self._runtime.user(), None
-        if requested is not None:
-            by, reason = requested.by, requested.request.reason
+    def _event(self, what: EventKind, requested: Requested, details: tuple[str, ...] = ()) -> Event:
+        by, reason = requested.by, requested.request.reason
         return Event(self._runtime.now(), what, by, reason, details)
 
     def _note(self, event: Event) -> None:

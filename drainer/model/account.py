@@ -40,6 +40,7 @@ def clock(at: str, now: datetime | None = None) -> str:
 # A history that is too long keeps this many of its first and of its last events.
 EVENTS_FIRST, EVENTS_LAST = 100, 900
 DETAILS_MOST = 1_000  # An event keeps this many details.
+NOBODY = ""  # Who did what a drain does by itself, such as the end of a pause of limited time.
 # The first words of the details of a run's end, apart from "done".
 ENDS = ("halted", "interrupted", "stopped", "failed")
 
@@ -63,7 +64,7 @@ class Event(JsonRecord):
 
     at: str  # The time, in ISO 8601 with an offset.
     what: EventKind
-    by: str  # The person that the drain ran for, or who requested it, as "user@host".
+    by: str  # The person that the drain ran for, or who requested it, as "user@host"; or NOBODY.
     reason: Annotated[str, Meta(max_length=SCREEN)] | None = None
     # Texts for people: the rules that the drain began with, each setting that changed, or how it
     # ended.
@@ -83,7 +84,8 @@ class Event(JsonRecord):
         """Return ``changed by ana@db1: concurrency 500 → 50 (the database is slow)``."""
         details = f": {', '.join(self.details)}" if self.details else ""
         why = "" if self.reason is None else f" ({self.reason})"
-        return f"{self.what} by {self.by}{details}{why}"
+        by = "" if self.by == NOBODY else f" by {self.by}"
+        return f"{self.what}{by}{details}{why}"
 
 
 def last_end(history: Sequence[Event]) -> Event | None:

@@ -151,6 +151,9 @@ def test_a_pause_may_end_by_itself(person: Person) -> None:
         EventKind.ENDED,
     ]
     assert summary.history[0].details == ("for 200ms",)
+    by_itself = summary.history[1]
+    assert (by_itself.by, str(by_itself)) == ("", "unpaused: the time of its pause is over")
+    assert person.rehearsal.file.load().plan.account.history == summary.history
 
 
 def test_a_pause_that_replaces_another_says_which(person: Person) -> None:
