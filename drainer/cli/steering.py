@@ -327,9 +327,10 @@ def state_of(found: FoundDrain) -> str:
 
 
 def running_page(found: Sequence[FoundDrain], now: datetime | None = None) -> Page:
-    """Make a page with a row for each drain, the most urgent first.
+    """Make a page with a row for each drain, the most urgent first, and the undone last.
 
-    It says how to resume those that do not run. If there are many, it says so only of the first.
+    It says how to resume those that do not run, except the undone, whose resume commits again. If
+    there are many, it says so only of the first.
     """
     now, crowded = now or datetime.now(UTC), len(found) > CROWDED
     found = sorted(found, key=_calmness)
@@ -340,12 +341,15 @@ def running_page(found: Sequence[FoundDrain], now: datetime | None = None) -> Pa
         Column("ends", wide=True),
     )
     table = Table(columns, tuple(_row(each, now, crowded=crowded) for each in found), shown=ROWS)
-    resumable = sum(each.left is not None for each in found)
-    running = len(found) - resumable
+    running = sum(each.left is None for each in found)
+    undone = sum(map(_is_undone, found))
+    resumable = len(found) - running - undone
     verb = "is" if running == 1 else "are"
     head = f"{figures.counted(running, 'drain')} {verb} running on this machine"
     if resumable:
         head += f"; {resumable} can be resumed"
+    if undone:
+        head += f"; {undone} {'was' if undone == 1 else 'were'} undone"
     wrong = [field for each in found[:detailed] if (field := _obstacle(each, now))]
     others = [each for each in found[detailed:] if _obstacle(each, now)]
     more = None
@@ -357,13 +361,20 @@ def running_page(found: Sequence[FoundDrain], now: datetime | None = None) -> Pa
         how = "; ".join([*hows, "`drainer ps -o table` lists all"])
         more = Line(f"  and {figures.counted(len(others), 'other')}: {how}", Tone.QUIET)
     sections = section("", wrong, more), section("", table if found else None)
-    first = (field for each in found[:detailed] if (field := _resume_field(each)))
+    offered = (each for each in found[:detailed] if not _is_undone(each))
+    first = (field for each in offered if (field := _resume_field(each)))
     return Page(Line(head), sections, ways_on=tuple(first))
 
 
 def _calmness(found: FoundDrain) -> int:
+    if _is_undone(found):
+        return 3
     state = state_of(found)
     return 0 if state in URGENT else 2 if state in CALM else 1
+
+
+def _is_undone(found: FoundDrain) -> bool:
+    return found.left is not None and found.left.account.undone is not None
 
 
 def found_line(found: FoundDrain) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from builders import a_plan, changed, counts, progress_at
+from builders import a_plan, a_status, changed, counts, progress_at
 from drainer.cli.options import parse_present
 from drainer.cli.steering import end_line, found_as_json, running_page, state_of
 from drainer.control.client import FoundDrain, left, left_known, request
@@ -119,6 +119,32 @@ def test_what_was_stopped_or_killed_is_listed_with_how_to_resume_it(
         f"drainer resume 'a b.plan.json' {MORE}",
         "drainer resume d.plan.json",
     )
+
+
+def test_an_undone_drain_comes_last_and_no_way_to_take_that_back_is_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    half_undone = changed(UNDONE, claims={ALL: {0: SOME}})
+    for name, plan in (("a", half_undone), ("b", STOPPED)):
+        write(tmp_path, name, plan)
+    path = tmp_path / "c.plan.json"
+    about = About(str(path), "orders", "indexer", "", "process", AT)
+    runs = FoundDrain(path, about, a_status(), 0.2, 4_711)
+    page = running_page([*left_in(tmp_path), runs])
+    assert [way.value for way in page.ways_on] == ["drainer resume b.plan.json"]
+    headline = "1 drain is running on this machine; 1 can be resumed; 1 was undone"
+    assert page.headline.text == headline
+    screen = Screen()
+    Terminal(stdout=screen, stderr=screen, width=120).present(page)
+    lines = plain(screen).splitlines()
+    assert [line.split()[:2] for line in lines[-3:]] == [
+        ["b.plan.json", "stopped"],
+        ["c.plan.json", "draining"],
+        ["a.plan.json", "undone"],
+    ]
+    [note] = (line for line in lines if "was undone at" in line)
+    assert note.endswith("; a resume commits again what is done")
 
 
 def test_the_last_line_of_a_drain_says_what_was_given_up(tmp_path: Path) -> None:
