@@ -16,6 +16,7 @@ from drainer.model.account import Event, clock
 from drainer.model.latency import Latency
 from drainer.model.listed import clock_time, given_up_words
 from drainer.model.progress import OTHERWISE
+from drainer.model.settings import JOURNAL_INTERVAL_S
 from drainer.model.status import (
     FailureStatus,
     HealthStatus,
@@ -266,7 +267,10 @@ def causes(status: Status) -> Iterator[Field]:
     words = [f"plan saved {figures.duration(status.timing.plan_age_s)} ago"]
     if status.limits.in_flight or not ending:
         calls = figures.counted(status.limits.in_flight, "call")
-        words.append(f"a kill now repeats {calls} in flight")
+        lately = f"the last {figures.duration(JOURNAL_INTERVAL_S)}"
+        if status.engine_status is not None:  # Tasks write their records at another interval.
+            lately = "what tasks have not recorded"
+        words.append(f"a kill now repeats {calls} in flight and {lately}")
     yield Field("safe", "; ".join(words))
 
 

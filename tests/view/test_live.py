@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ from drainer.view.live import (
     progress_view,
     status_line,
 )
-from drainer.view.status import warnings
+from drainer.view.status import causes, warnings
 from drainer.view.terminal import Terminal
 
 from . import samples
@@ -592,3 +593,12 @@ def test_a_notebook_has_one_output_that_is_redrawn(monkeypatch: pytest.MonkeyPat
     assert output.startswith("Draining or\\x1bders for group")
     assert "━" in output
     assert err.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("engine", "lately"),
+    [(None, "the last 50ms"), (samples.on_spark(3), "what tasks have not recorded")],
+)
+def test_a_kill_also_repeats_what_no_journal_has_yet(engine: Any, lately: str) -> None:
+    *_, safe = causes(a_status(in_flight=30, engine_status=engine))
+    assert safe.value.endswith(f"a kill now repeats 30 calls in flight and {lately}")
