@@ -133,7 +133,8 @@ def drain(
             raises an exception, the drain does not begin.
         on_status: called twice a second, and at the end of each pass, in the thread that drains. An
             exception in it stops the drain safely, and is raised here. ``print`` will do.
-        on_message: called with each warning, a line of text, in the thread that drains.
+        on_message: called with each warning, a line of text, in the thread that drains: first with
+            those of the preview. If it raises an exception then, the drain does not begin.
         control: to pause, change or stop the drain from another thread; a new one per drain.
 
     Returns:
@@ -300,8 +301,13 @@ def _finish(
                 failures.append(error)
                 control.request(Stop(reason="on_status failed"), THIS_PROCESS.user())
 
+    def tell(text: str) -> None:
+        on_message(in_python(text))
+
     on_preview(prepared.action)
-    callbacks = Callbacks(show, lambda text: on_message(in_python(text)))
+    for warning in prepared.action.warnings:
+        tell(f"warning: {warning}")
+    callbacks = Callbacks(show, tell)
     summary = run_drain(cluster, prepared, settings, callbacks, control=control)
     for failure in failures:
         raise failure

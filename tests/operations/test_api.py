@@ -52,6 +52,18 @@ class Broken(drainer.Handler):
             raise ValueError("no such document")
 
 
+class LateToFail(drainer.Handler):
+    """Fails at the first message, when it has handled others."""
+
+    def split(self, message: drainer.Message) -> list[drainer.SubMessage]:
+        return [drainer.SubMessage(key=message.offset)]
+
+    async def handle(self, sub: drainer.SubMessage) -> None:
+        if sub.message.offset == 0:
+            await asyncio.sleep(0.5)
+            raise ValueError("no such document")
+
+
 class Nesting(drainer.Handler):
     """Drains for another group when it is opened, on the event loop of its own drain."""
 
@@ -247,6 +259,38 @@ def test_a_preview_may_end_it_before_anything_is_touched(backlog: dict[str, Any]
         drainer.drain(handler=Slow, on_preview=refuse, **backlog)
     assert not Slow.handled
     assert not backlog["plan"].exists()
+
+
+def test_each_warning_of_the_preview_is_told_before_anything_is_touched(
+    backlog: dict[str, Any],
+) -> None:
+    told: list[str] = []
+    with pytest.raises(Halted):
+        drainer.drain(handler=LateToFail, on_message=told.append, **backlog)
+    assert [each for each in told if "does not exist" in each]  # The group is new.
+    again = backlog["plan"].with_name("again.json")
+    restart = {"plan": again, "from_": "committed-or-earliest"}
+
+    def refuse(text: str) -> None:
+        told.append(text)
+        if "unfinished drain" in text:
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        drainer.drain(handler=Slow, on_message=refuse, **backlog | restart)
+    assert told[-1].startswith(f"warning: {backlog['plan']} has an unfinished drain of this group")
+    assert not again.exists()
+    assert not Slow.handled
+    seen: list[drainer.Preview] = []
+    of_resume: list[str] = []
+    drainer.resume(
+        backlog["plan"],
+        client=backlog["client"],
+        handler=Slow,
+        on_preview=seen.append,
+        on_message=of_resume.append,
+    )
+    assert of_resume[: len(seen[0].warnings)] == [f"warning: {each}" for each in seen[0].warnings]
 
 
 def test_an_expression_that_makes_no_sense_is_refused_before_anything_is_touched(
