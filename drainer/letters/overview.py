@@ -10,6 +10,7 @@ from heapq import heappush, heappushpop
 from typing import Any
 
 from drainer.errors import NotADeadLetter
+from drainer.letters.reading import SubMessageCount
 from drainer.letters.receipts import read_receipt
 from drainer.message import Message
 from drainer.model.status import least_of
@@ -29,6 +30,7 @@ class Overview:
     Attributes:
         letters: the number of dead letters.
         redriven: the number of letters that a redrive has finished. The others are outstanding.
+        given_up: counts the sub-messages of the outstanding letters.
         matching: the number of letters that match the filters. All further fields are about these.
         foreign: the number of records that are damaged, or neither dead letters nor receipts.
         counts: the most frequent values of ``error`` (its type, or ``no error``), of ``reason`` and
@@ -41,6 +43,7 @@ class Overview:
     topic: str
     letters: int
     redriven: int
+    given_up: SubMessageCount
     matching: int
     foreign: int
     counts: Mapping[str, Mapping[str, int]]
@@ -60,6 +63,7 @@ class Overview:
         return {
             "dead_letter_topic": self.topic,
             **{name: getattr(self, name) for name in _COUNTED},
+            "outstanding_sub_messages": self.given_up.sub_messages,
             "left_out": {topic: count for topic, (count, _) in self.left_out.items()},
             **{f"by_{what}": counts for what, counts in self.counts.items()},
             "newest": [
@@ -88,6 +92,7 @@ def overview_of(
         all_: whether letters that were redriven count and are listed, too.
     """
     letters = redriven = matching = foreign = 0
+    given_up = SubMessageCount()
     counts: dict[str, Counter[str]] = {what: Counter() for what in ("error", "reason", "sub_key")}
     newest: list[tuple[str, int, int, Letter, bool]] = []
     left_out: dict[str, tuple[int, int | None]] = {}
@@ -99,6 +104,8 @@ def overview_of(
             continue
         letters += 1
         redriven += is_redriven
+        if not is_redriven:
+            given_up.add(letter)
         if (is_redriven and not all_) or not letter.matches(wanted):
             continue
         matching += 1
@@ -123,6 +130,7 @@ def overview_of(
         topic,
         letters,
         redriven,
+        given_up,
         matching,
         foreign,
         {what: dict(each.most_common(HOTTEST)) for what, each in counts.items()},

@@ -9,12 +9,14 @@ from drainer.errors import NotADeadLetter, TopicMissing
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.reader import KafkaMessage
 from drainer.kafka.spans import Span, read_spans
+from drainer.model.listed import counted
 from drainer.policy.dead_letter import Letter, ReadLetter, read_letter
 from drainer.policy.exact_json import Encoding, encode_payload
 from drainer.split.decoding import Decoding
 from drainer.text.mask import describe
 
 READER = "drainer-dead-letters"
+TOLD_APART = 100_000  # At most this many sub-messages are told apart, so that memory is bounded.
 
 
 def read_letters(
@@ -57,6 +59,36 @@ def find_letter(
         f"there is no record at {topic}/{partition}/{offset}",
         hint=f"Give an offset from {log.start} to below {log.end}.",
     )
+
+
+class SubMessageCount:
+    """Counts the sub-messages that letters are about.
+
+    If drainer is killed, the topic may get a second letter for a sub-message.
+    """
+
+    def __init__(self) -> None:
+        self.letters = self.repeats = 0
+        self._seen: set[int] = set()
+
+    def add(self, letter: Letter) -> None:
+        """Count a letter. Each drain has its own sub-messages, and so has each foreign letter."""
+        self.letters += 1
+        if letter.drain_id and len(self._seen) < TOLD_APART:
+            before = len(self._seen)
+            self._seen.add(hash((letter.drain_id, letter.id)))
+            self.repeats += len(self._seen) == before
+
+    @property
+    def sub_messages(self) -> int | None:
+        """The number of sub-messages; None if there are too many to tell."""
+        return self.letters - self.repeats if len(self._seen) < TOLD_APART else None
+
+    @property
+    def words(self) -> str:
+        """Return `` of 21 sub-messages`` if there are more letters than that; else nothing."""
+        known = self.sub_messages
+        return "" if known in (None, self.letters) else f" of {counted(known, 'sub-message')}"
 
 
 def decode_letter(letter: Letter, decoding: Decoding) -> tuple[Letter, str | None]:

@@ -139,7 +139,8 @@ def test_the_first_line_counts_how_many_are_outstanding(
     redriven: int, key: str | None, all_: bool, headline: str
 ) -> None:
     terminal, out, _ = samples.terminal()
-    records = [(as_record(Sample(each).letter(), n), n < redriven) for n, each in enumerate("abc")]
+    letters = [Sample(each, partition=n).letter() for n, each in enumerate("abc")]
+    records = [(as_record(each, n), n < redriven) for n, each in enumerate(letters)]
     wanted = LetterFilter(sub_keys=(key,) if key else ())
     found = overview_of("orders.dead", records, wanted, 20, all_=all_)
     terminal.present(overview_page(found, RedriveProgress("it", {})))
@@ -147,6 +148,25 @@ def test_the_first_line_counts_how_many_are_outstanding(
     again = "; what died again has a letter for each time" if redriven else ""
     assert lines[:2] == [headline, f"redriven: as recorded by group it{again}"]
     assert ("attempts  redriven" in out.getvalue()) == all_
+
+
+@pytest.mark.parametrize(
+    ("redriven", "most", "words", "sub_messages"),
+    [
+        (0, 9, "4 dead letters of 3 sub-messages outstanding", 3),
+        (1, 9, "3 dead letters outstanding, 1 redriven", 3),
+        (0, 2, "4 dead letters outstanding", None),
+    ],
+)
+def test_a_second_letter_of_a_sub_message_counts_as_a_letter_only(
+    redriven: int, most: int, words: str, sub_messages: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drainer.letters.reading.TOLD_APART", most)
+    letters = [Sample(partition=n).letter() for n in (0, 0, 1, 2)]
+    records = [(as_record(each, n), n < redriven) for n, each in enumerate(letters)]
+    found = overview_of("orders.dead", records, LetterFilter(), 20)
+    assert overview_page(found, NONE).headline.text == f"orders.dead: {words}"
+    assert found.as_json()["outstanding_sub_messages"] == sub_messages
 
 
 def at(second: int) -> str:

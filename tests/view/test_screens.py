@@ -202,7 +202,7 @@ SCREENS: dict[str, Callable[[], Page | Status | str]] = {
     "ps": lambda: running_page(FOUND, NOW),
     "ps-seven": lambda: running_page(SEVEN, NOW),
     "ps-nine": lambda: running_page(NINE, NOW),
-    "dead-list": lambda: overview_page(overview(Sample("a"), Sample("b")), NONE),
+    "dead-list": lambda: overview_page(overview(Sample("a"), Sample("b", partition=3)), NONE),
     "dead-show": lambda: letter_page(there_and_back(Sample("key", payload={"a": 1}))),
     "inspect": lambda: inspection_page(inspection(partition(0), partition(1, 5))),
     "inspect-trouble": lambda: inspection_page(in_trouble()),

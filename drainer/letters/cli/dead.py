@@ -234,7 +234,7 @@ def _headline(found: Overview) -> Line:
     if not found.outstanding:
         text = f"no dead letters outstanding in {found.topic}{redriven}{match}"
         return Line(text, Tone.GOOD, OK)
-    letters = figures.counted(found.outstanding, "dead letter")
+    letters = figures.counted(found.outstanding, "dead letter") + found.given_up.words
     return Line(f"{found.topic}: {letters} outstanding{redriven}{match}", Tone.WARN)
 
 
