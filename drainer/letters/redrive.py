@@ -13,7 +13,7 @@ from dataclasses import replace
 from drainer.errors import NotADeadLetter, Refused, RightMissing
 from drainer.kafka.cluster import Cluster
 from drainer.letters.foreign import reader
-from drainer.letters.reading import read_letters
+from drainer.letters.reading import SubMessageCount, read_letters
 from drainer.letters.receipts import ONLY_HERE, finished_in, redrive_progress, taking_in
 from drainer.letters.redriving import redriving
 from drainer.letters.resend import ensure_no_loop, groups_of, no_way_back
@@ -75,7 +75,7 @@ def prepare_redrive(
     prepared = prepare(cluster, request, running, new_group=own_group)
     plan, known, warnings = _known(cluster, prepared, accept_repeats=accept_repeats)
     chosen, reference = redrive.letters.sources, handler.absolute_reference
-    origins, raw = _origins(cluster, redrive, plan, reference, parking, mixed=mixed)
+    origins, raw, given_up = _origins(cluster, redrive, plan, reference, parking, mixed=mixed)
     own = next((each for each in origins if _is_own(each, plan.terms.topic, reference)), None)
     if own is None:
         if not mixed:
@@ -94,6 +94,7 @@ def prepare_redrive(
         raise no_way_back(parking)
     if redrive.to is None and not prepared.is_empty:
         warnings += _warnings_of_handling(handler, raw)
+    repeats = f"{counted(given_up.letters, 'letter')}{given_up.words}: a kill left some twice"
     checks = [f"all letters come from {_named(each)}" for each in origins if len(origins) == 1]
     try:
         cluster.topic(plan.terms.topic, "WRITE")
@@ -108,6 +109,7 @@ def prepare_redrive(
         ),
         checks=(*prepared.action.checks, *known, *checks),
         warnings=(*prepared.action.warnings, *warnings),
+        notes=(*prepared.action.notes, *([repeats] if given_up.words else [])),
     )
     return replace(prepared, action=action)
 
@@ -149,13 +151,14 @@ def _origins(
     parking: str | None,
     *,
     mixed: bool,
-) -> tuple[Counter[From], int]:
-    """Count the letters that are left: by origin, and those whose payload has to be decoded.
+) -> tuple[Counter[From], int, SubMessageCount]:
+    """Count the letters that are left: by origin, those whose payload has to be decoded, and all.
 
     This reads all of these letters. If every origin is allowed, it reads and counts nothing.
     """
+    given_up = SubMessageCount()
     if mixed and redrive.to is None and parking is None:
-        return Counter(), 0
+        return Counter(), 0, given_up
     finished = {n: RangeSet(each.finished) for n, each in plan.account.claims[ALL].items()}
     read = reader(redrive.headers)
     origins, raw = Counter[From](), 0
@@ -165,12 +168,13 @@ def _origins(
         with suppress(NotADeadLetter):
             letter = read(message)
             if why_left_alone(redrive, letter, message.topic) is None:
+                given_up.add(letter)
                 raw += letter.payload_encoding is Encoding.RAW
                 origin = letter.from_
                 few = origin in origins or len(origins) < ORIGINS_MOST
                 own = _is_own(origin, plan.terms.topic, reference)
                 origins[origin if few or own or origin[0] == parking else MANY] += 1
-    return origins, raw
+    return origins, raw, given_up
 
 
 def _warnings_of(

@@ -127,6 +127,14 @@ def test_a_redrives_own_group_begins_at_the_earliest_letter_without_a_warning(
     assert any("mistyped does not exist" in each for each in prepared.action.warnings)
 
 
+def test_the_preview_says_of_how_many_sub_messages_the_letters_are(redrives: Redrives) -> None:
+    redrives.die(0, 1)
+    assert redrives.prepared().action.notes == ()
+    redrives.die(1)
+    (note,) = redrives.prepared().action.notes
+    assert note == "3 letters of 2 sub-messages: a kill left some twice"
+
+
 def test_without_a_format_the_preview_warns_of_letters_that_were_decoded(
     redrives: Redrives,
 ) -> None:
