@@ -77,8 +77,9 @@ def _first_of_each(each: list[Mapping[str, str]]) -> dict[str, str]:
 class RuleStatus(Unhandled):
     """Section of a status: what rules and handler left unhandled, and what rules could not decide.
 
-    ``barriers`` counts those before which all had finished, in this run. ``undecided`` counts, in this run, sub-messages for which a rule had no answer, by its
+    ``undecided`` counts, in this run, sub-messages for which a rule had no answer, by its
     expression. They go to the handler. ``why`` is the first reason of each of these rules.
+    ``barriers`` counts those that waited in this run until all before them had finished.
     """
 
     undecided: Mapping[str, int] = merged(lambda each: reduce(_sum, each, dict[str, int]()), dict)
