@@ -15,6 +15,8 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
+
+# The module has no ``__all__``, so mypy takes what it imports for private.
 from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 

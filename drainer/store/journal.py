@@ -4,7 +4,8 @@ Each record is a line: the CRC-32 of the rest in hex, a space, and JSON. The fir
 of the drain, the number of records that its process had appended to earlier journals, and the
 generation of the plan that was on the disk when the journal began. Every other line has the
 progress of a claim by partition, the lanes that were parked behind a dead letter since the line
-before, and the counts of sub-messages that were not handled.
+before, the counts of sub-messages that were not handled, and the share of the backlog that was
+finished by the last status.
 
 A record that was written only in part, because of a crash or a full disk, fails its check. It and
 the records after it don't count. Records only ever add progress, so reading one twice, or reading
