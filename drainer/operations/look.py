@@ -20,7 +20,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.sample import sample_ranges
 from drainer.loading.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
-from drainer.model.facts import Undecided, View, shown
+from drainer.model.facts import Facts, Undecided, View, shown
 from drainer.model.listed import counted, listed
 from drainer.model.order import keys_of
 from drainer.model.plan import OffsetPlan
@@ -221,7 +221,10 @@ class _Unmatched:
     @property
     def why(self) -> str:
         """Why it could not decide on the last such sub-message; empty if it always could."""
-        return f"{self._last[0]}{_meant(self.text, self._last[1])}" if self._last else ""
+        if self._last is None:
+            return ""
+        reason, sub = self._last
+        return f"{reason}{_meant(self.text, sub) if 'payload' in self.text else ''}"
 
     def matches(self, subs: Sequence[SubMessage]) -> bool:
         """Return whether it matches one of the sub-messages; ``--barrier``, if one is a barrier."""
@@ -236,11 +239,33 @@ class _Unmatched:
 
 def _meant(text: str, sub: SubMessage) -> str:
     """Return the paths that an expression may mean, or the fields that there are."""
-    near = [_nearest(path, sub.content) for path in _PAYLOAD_PATH.findall(text)]
-    if found := [f"payload.{each}" for each in near if each]:
+    meant = (_meant_by(path, sub) for path in dict.fromkeys(_PAYLOAD_PATH.findall(text)))
+    if found := [*filter(None, meant)]:
         return f"; did you mean {listed(found)}?"
     fields = _names(sub.content)
     return f"; the payload has the fields {fields}" if fields else ""
+
+
+def _meant_by(path: str, sub: SubMessage) -> str | None:
+    """Return what a path in the payload may mean: one that the message has, or one like it."""
+    if _has(sub.content, path):
+        return None
+    with suppress(Exception):  # What a message holds may be anything, too.
+        message = Facts(sub)["message"]
+        for each in (f"value.{path}", path):
+            if _has(message, each):
+                return f"message.{each}"
+    near = _nearest(path, sub.content)
+    return near and f"payload.{near}"
+
+
+def _has(content: Any, path: str) -> bool:
+    for name in path.split("."):
+        fields = _fields(content)
+        if name not in fields:
+            return False
+        content = fields[name]
+    return True
 
 
 def _made(subs: Sequence[SubMessage]) -> str:

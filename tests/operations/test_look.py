@@ -20,6 +20,7 @@ from drainer.insight.estimate import Question, make_estimate
 from drainer.insight.inspection import InspectRequest, inspect_backlog
 from drainer.insight.measurement import backlog_of, measure_backlog
 from drainer.loading.loader import LoadedHandler
+from drainer.message import Origin
 from drainer.model.priority import NO_CLASSES
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from drainer.model.terms import BY_HANDLER, PayloadSettings, Unkeyed
@@ -288,11 +289,34 @@ def test_an_estimate_warns_of_what_matches_nothing_in_its_larger_sample(orders: 
     tried = "matches none of 90 sub-messages that drainer tried"
     has = "the payload has the fields id"
     assert list(estimate_page(found).warnings) == [
-        f"--first payload.customer == 17 {tried}: there is no field 'customer'; {has}",
+        f"--first payload.customer == 17 {tried}: there is no field 'customer';"
+        " did you mean message.value.customer?",
         f"--skip payload.id == 'nobody' {tried}: it is rare or misspelt",
         f"none of 90 sub-messages has the key payload.usr; {has}",
     ]
     assert found.as_json()["warnings"] == list(found.measured.warnings) != []
+
+
+@pytest.mark.parametrize(
+    ("expression", "meant"),
+    [
+        ("payload.customer == 17", "; did you mean message.value.customer?"),
+        ("payload.headers.source == 'a'", "; did you mean message.headers.source?"),
+        ("payload.offset > 'a' or payload.idd == 1", "message.offset, payload.id?"),
+        ("sub_key.lower == 'a'", "there is no field 'lower'"),
+    ],
+)
+def test_a_field_of_the_message_is_named_with_the_way_to_it(expression: str, meant: str) -> None:
+    skip = FailureSettings(skip=(expression,))
+    tried = look.OptionsTried(NO_CLASSES, skip, BY_HANDLER)
+    sub = drainer.SubMessage("d-1", {"id": "d-1"})
+    origin, headers = Origin("orders", "topic-id", 3), [("source", b"a")]
+    sub.message = drainer.Message(origin, 17, None, ORDERS[0].encode(), 0, headers)
+
+    tried.add([sub])
+
+    (warning,) = tried.unmatched()
+    assert warning.endswith(meant)
 
 
 def test_a_key_that_no_sub_message_has_is_refused_by_an_estimate_and_an_inspection(
