@@ -260,13 +260,18 @@ def _failures(summary: Summary) -> Iterator[Item | None]:
             named, notes = [*summary.handler], []
             if named and (name := local_class(named[1])):
                 named[1], notes = f"FILE.py:{name}", [f"put the class {name} into a file"]
-            needed = summary.resuming.handler_options.items()
             known = {word.partition("=")[0] for word in summary.handler}
-            lacks = (text.split(" ", 1) for name, text in needed if name not in known)
-            if words := " ".join(map(shlex.join, lacks)):
-                notes.append(f"add {words}")
-            handler = shlex.join(named) or "--handler …"
-            line = f"drainer redrive {option} {handler}"
+            handler, hidden = [shlex.join(named) or "--handler …"], list[str]()
+            for name, text in summary.resuming.handler_options.items():
+                if name in known:
+                    continue
+                if text in summary.resuming.needs:
+                    hidden.append(text)
+                else:
+                    handler.append(shlex.join(text.split(" ", 1)))
+            if hidden:
+                notes.append(f"add {', '.join(hidden)} as before")
+            line = f"drainer redrive {option} {' '.join(handler)}"
             yield Field("redrive", line, " and ".join(notes), Tone.COMMAND)
 
 

@@ -224,11 +224,11 @@ def test_dead_letters_of_a_redrive_are_not_offered_to_be_redriven() -> None:
         " --key payload.id --value-format avro --registry http://r:1 --set batch=9"
     )
     local = a_plan(1, payloads=payloads, handler="__main__:Bad").terms.handler_words
-    needs = Resuming(needs=("--set a=…",))
+    needs = Resuming(("--concurrency", "5", "--set", "ms=1 4"), ("--set a=…",))
     assert facts(**dead, handler=local, resuming=needs)["redrive"] == (
         "drainer redrive --dead-letter-topic d --handler FILE.py:Bad --split docs"
-        " --key payload.id --value-format avro --registry http://r:1"
-        " (put the class Bad into a file and add --set 'a=…')"
+        " --key payload.id --value-format avro --registry http://r:1 --set 'ms=1 4'"
+        " (put the class Bad into a file and add --set a=… as before)"
     )
     assert "redrive" not in facts(**dead, left_alone={})
     assert "dead letters" not in facts(failures=dead["failures"])
