@@ -75,7 +75,7 @@ def prepare_redrive(
     prepared = prepare(cluster, request, running, new_group=own_group)
     plan, known, warnings = _known(cluster, prepared, accept_repeats=accept_repeats)
     chosen, reference = redrive.letters.sources, handler.absolute_reference
-    origins, raw, given_up = _origins(cluster, redrive, plan, reference, parking, mixed=mixed)
+    origins, raw, notes = _origins(cluster, redrive, plan, reference, parking, mixed=mixed)
     own = next((each for each in origins if _is_own(each, plan.terms.topic, reference)), None)
     if own is None:
         if not mixed:
@@ -94,7 +94,6 @@ def prepare_redrive(
         raise no_way_back(parking)
     if redrive.to is None and not prepared.is_empty:
         warnings += _warnings_of_handling(handler, raw)
-    repeats = f"{counted(given_up.letters, 'letter')}{given_up.words}: a kill left some twice"
     checks = [f"all letters come from {_named(each)}" for each in origins if len(origins) == 1]
     try:
         cluster.topic(plan.terms.topic, "WRITE")
@@ -109,7 +108,7 @@ def prepare_redrive(
         ),
         checks=(*prepared.action.checks, *known, *checks),
         warnings=(*prepared.action.warnings, *warnings),
-        notes=(*prepared.action.notes, *([repeats] if given_up.words else [])),
+        notes=(*prepared.action.notes, *notes),
     )
     return replace(prepared, action=action)
 
@@ -151,17 +150,18 @@ def _origins(
     parking: str | None,
     *,
     mixed: bool,
-) -> tuple[Counter[From], int, SubMessageCount]:
-    """Count the letters that are left: by origin, those whose payload has to be decoded, and all.
+) -> tuple[Counter[From], int, list[str]]:
+    """Count the letters that are left: by origin, and those whose payload has to be decoded.
+
+    The last result is a note if some are about the same sub-message.
 
     This reads all of these letters. If every origin is allowed, it reads and counts nothing.
     """
-    given_up = SubMessageCount()
     if mixed and redrive.to is None and parking is None:
-        return Counter(), 0, given_up
+        return Counter(), 0, []
     finished = {n: RangeSet(each.finished) for n, each in plan.account.claims[ALL].items()}
     read = reader(redrive.headers)
-    origins, raw = Counter[From](), 0
+    origins, raw, given_up = Counter[From](), 0, SubMessageCount()
     for message in read_letters(cluster, plan.terms.topic, since=plan.account.watermarks):
         if message.partition not in finished or message.offset in finished[message.partition]:
             continue
@@ -174,7 +174,8 @@ def _origins(
                 few = origin in origins or len(origins) < ORIGINS_MOST
                 own = _is_own(origin, plan.terms.topic, reference)
                 origins[origin if few or own or origin[0] == parking else MANY] += 1
-    return origins, raw, given_up
+    letters = f"{counted(given_up.letters, 'letter')}{given_up.words}"
+    return origins, raw, [f"{letters}: a kill left some twice"] if given_up.words else []
 
 
 def _warnings_of(
