@@ -19,7 +19,7 @@ from drainer.control.place import plan_meant, remembered, socket_name, sockets
 from drainer.control.server import ANSWER_S, peer
 from drainer.control.wire import About, Done, DrainReport, Refusal
 from drainer.engine.control import ControlRequest
-from drainer.errors import DrainerError, Interrupted, PlanRefused, Refused, UsageError, raised_as
+from drainer.errors import DrainerError, Interrupted, Refused, UsageError, raised_as
 from drainer.host.process import is_suspended
 from drainer.host.trust import read_own
 from drainer.model.account import Account
@@ -106,7 +106,8 @@ def left(paths: Iterable[Path]) -> Iterator[FoundDrain]:
             plan.account.check()
             if plan.account.complete or PlanFile(path).is_locked:
                 continue
-            with suppress(PlanRefused):  # A resume says what is wrong with its journal.
+            # A resume says what is wrong with its journal.
+            with suppress(OSError, ValueError, DrainerError):
                 plan = PlanFile(path).load(without_reports=True).plan
             yield FoundDrain(path, _about(path, plan, plan.account.updated), None, inf, 0, plan)
 
