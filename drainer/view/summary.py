@@ -221,14 +221,14 @@ def _engine(summary: Summary) -> Iterator[Field]:
 
 
 def _barriers(summary: Summary) -> Item | None:
-    """Count the barriers of this run. None is a warning once the drain has seen all messages."""
+    """Count the barriers of this run. None is a warning once the drain has handled all messages."""
     if number := summary.last.rules.barriers:
         what = "each waited for all before it, in this run"
         return Field("barriers", figures.counted(number, "sub-message"), what)
     if summary.barrier is None:
         return None
     resumed = any(event.what is EventKind.RESUMED for event in summary.history)
-    if resumed or summary.status != "done":
+    if resumed or summary.status != "done" or summary.last.rules.skipped_by:
         return Field("barriers", "none", "in this run")
     seen = figures.counted(summary.sub_messages.read, "sub-message")
     text = f"--barrier {summary.barrier} matched none of {seen}, so nothing waited for one"

@@ -58,7 +58,12 @@ def test_a_barrier_that_matched_nothing_is_a_warning_once_all_was_seen() -> None
     resumed = (Event("2026-11-24T17:00:00+00:00", EventKind.RESUMED, "ana@db1"),)
     page = a_summary(1, barrier="kind == 'inbx'")
     assert warning in shown(summary_page(page))
-    for unknown in (replace(page, history=resumed), replace(page, status="interrupted")):
+    left_out = replace(page.last.rules, skipped_by={"barrier": 3})
+    for unknown in (
+        replace(page, history=resumed),
+        replace(page, status="interrupted"),
+        replace(page, last=replace(page.last, rules=left_out)),
+    ):
         assert fields(summary_page(unknown))["barriers"] == "none (in this run)"
     rules = replace(page.last.rules, barriers=2)
     some = replace(page, last=replace(page.last, rules=rules))
