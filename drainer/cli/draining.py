@@ -247,7 +247,8 @@ def preview_and_drain(
         except Signalled as error:  # The signal came before the drain had begun anything.
             if not action.resumes:
                 raise
-            show_cut_short(terminal, error, action.plan_path, resuming())
+            also = "with all options that you gave: the plan does not have them yet"
+            show_cut_short(terminal, error, action.plan_path, resuming(), also)
             return error.exit_code
     followers.end(summary)
     oversight.linger(terminal)

@@ -35,6 +35,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.group import LOCK, LOCK_OF_REPEATS, Member, close_later
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
+from drainer.model.listed import round_duration
 from drainer.text.escape import foreign
 
 SESSION_TIMEOUT_MS = 6000  # The least that brokers allow by default.
@@ -175,8 +176,9 @@ class GroupLock:
         while others := [m for m in self._members() if m.client_id != self.client_id]:
             if not numbers:
                 self.report(
-                    f"{_named(others)} holds the lock on group {self.group}: waiting to see"
-                    " whether it is alive"
+                    f"{_named(others)} holds the lock on group {self.group}: waiting up to"
+                    f" {round_duration(SILENT_MOST_S)} to see whether it is alive; `drainer ps` has"
+                    " it if it runs on this machine"
                 )
             numbers.add(self._last_number())
             if len(numbers) > 2 or boottime_s() - started_s > SILENT_MOST_S:

@@ -61,9 +61,12 @@ def show_summary(terminal: Terminal, summary: Summary) -> None:
 
 
 def show_cut_short(
-    terminal: Terminal, error: DrainerError, plan: PlanPlace, resuming: Resuming
+    terminal: Terminal, error: DrainerError, plan: PlanPlace, resuming: Resuming, also: str = ""
 ) -> None:
-    """Print the end of a drain that stopped before it had an account, and how to resume it."""
+    """Print the end of a drain that stopped before it had an account, and how to resume it.
+
+    ``also`` is a note on the command to resume it.
+    """
     terminal.data(
         {
             "status": "interrupted",
@@ -74,6 +77,7 @@ def show_cut_short(
         }
     )
     way = resume_field(resuming.command(plan), resuming)
+    way = replace(way, note="; ".join(filter(None, (also, way.note))))
     # The text of a signal is the headline itself. Any other error is printed below a short one.
     cause = None if isinstance(error, Signalled) else error
     headline = Line("Interrupted" if cause else str(error), Tone.WARN, STOPPED)

@@ -172,4 +172,6 @@ def test_a_signal_before_the_drain_began_ends_the_command_at_once(command: Comma
 
     waiting.signal(signal.SIGINT)
 
-    assert waiting.ended(AT_ONCE_S).code == 4
+    ended = waiting.ended(AT_ONCE_S)
+    assert ended.code == 4
+    assert "with all options that you gave" in " ".join((ended.out + ended.err).split())
