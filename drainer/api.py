@@ -244,6 +244,11 @@ def texts_of(given: Iterable[object] | str) -> list[str]:
     return [given] if isinstance(given, str) else [*map(str, given)]
 
 
+def in_terms_of_programs(on_message: OnMessage) -> OnMessage:
+    """Make a function that passes messages on with the names of arguments instead of options."""
+    return lambda text: on_message(in_python(text))
+
+
 def partitions_of(given: Partitions) -> tuple[int, ...]:
     """Return the partitions that a program gives. Raises UsageError."""
     with raised_as(UsageError, about="partitions: "):
@@ -301,9 +306,7 @@ def _finish(
                 failures.append(error)
                 control.request(Stop(reason="on_status failed"), THIS_PROCESS.user())
 
-    def tell(text: str) -> None:
-        on_message(in_python(text))
-
+    tell = in_terms_of_programs(on_message)
     on_preview(prepared.action)
     for warning in prepared.action.warnings:
         tell(f"warning: {warning}")

@@ -251,7 +251,8 @@ class CodeOptions:
 
         terms = plan.terms
         if self.handler is None and (local := local_class(terms.handler)):
-            # An edited plan may lack the option, and the call needs it.
+            # A plan that a person has edited may lack --handler among its options of the last run,
+            # but the call has to name the class.
             words = (*plan.account.resuming.options, "--handler", terms.handler)
             resuming = replace(plan.account.resuming, options=words)
             raise UsageError(

@@ -12,12 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Annotated
-
-from msgspec import Meta
 
 from drainer.model.claims import ALL
-from drainer.model.codec import Whole
+from drainer.model.codec import Share, Whole
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import (
     OTHERWISE,
@@ -45,7 +42,7 @@ class Record:
     parked: tuple[str, ...] = ()
     unhandled: Unhandled | None = None
     claim: str = ALL
-    share_done: Annotated[float, Meta(ge=0, le=1)] | None = None
+    share_done: Share | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from drainer.api import (
     client_settings,
     config_file,
     handler_of,
+    in_terms_of_programs,
     noting_hints,
     of_types,
     partitions_of,
@@ -22,7 +23,6 @@ from drainer.insight.estimate import Estimate, Question, make_estimate
 from drainer.insight.inspection import SAMPLE_MESSAGES, Inspection, InspectRequest, inspect_backlog
 from drainer.insight.measurement import backlog_of
 from drainer.kafka.cluster import Cluster
-from drainer.model.arguments import in_python
 from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, LocalSettings
 from drainer.model.terms import BY_HANDLER, PayloadSettings
 from drainer.operations.start import Request
@@ -104,9 +104,6 @@ def estimate(
         failures=failures,
     ).configured(settings.options)
     question = Question(Distribution.parse(latency), f"latency={latency!r}", running=settings)
-
-    def tell(text: str) -> None:
-        on_message(in_python(text))
-
+    tell = in_terms_of_programs(on_message)
     with Cluster.connect(connection) as cluster:
         return make_estimate(cluster, backlog_of(cluster, request), request, question, tell)

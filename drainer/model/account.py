@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from drainer.errors import PlanRefused, UsageError
 from drainer.model.claims import ALL, Claims, Shard, class_of, class_selector
-from drainer.model.codec import JsonRecord, Whole
+from drainer.model.codec import JsonRecord, Share, Whole
 from drainer.model.latency import Latency
 from drainer.model.listed import clock_time
 from drainer.model.predicate import Predicate
@@ -250,7 +250,7 @@ class Account(JsonRecord):
     history: tuple[Event, ...] = ()
     classes: PriorityClasses = NO_CLASSES
     resuming: Resuming = Resuming()
-    share_done: Annotated[float, Meta(ge=0, le=1)] | None = None
+    share_done: Share | None = None
 
     def watermark(self, partition: int) -> int:
         """Return the offset of a partition that is safe to commit."""

@@ -18,6 +18,7 @@ Kind = TypeVar("Kind")
 
 WHOLE_MOST = 2**63 - 1
 Whole = Annotated[int, msgspec.Meta(ge=0, le=WHOLE_MOST)]  # An offset or a count.
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Milliseconds = Annotated[int, msgspec.Meta(ge=-WHOLE_MOST, le=WHOLE_MOST)]  # A time since 1970.
 
 

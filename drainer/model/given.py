@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
-from functools import wraps
+from functools import cache, wraps
 from inspect import signature
 from types import NoneType, UnionType
 from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -42,7 +42,7 @@ def ensure_types(
 def ensure_fields(record: Any, hints: Mapping[str, str] | None = None) -> None:
     """Ensure that the fields of a new dataclass have their types. Raises WrongValue."""
     given = {each.name: getattr(record, each.name) for each in fields(record)}
-    ensure_types(given, get_type_hints(type(record)), hints or {})
+    ensure_types(given, _types_of(record.__class__), hints or {})
 
 
 def checked(**hints: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -55,12 +55,15 @@ def checked(**hints: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
         @wraps(function)
         def call(*args: P.args, **named: P.kwargs) -> T:
             given = signature(function).bind(*args, **named).arguments
-            ensure_types(given, get_type_hints(function), hints)
+            ensure_types(given, _types_of(function), hints)
             return function(*args, **named)
 
         return call
 
     return decorate
+
+
+_types_of = cache(get_type_hints)  # Settings are made again for each change of one of them.
 
 
 def _fits(value: Any, kind: Any) -> bool:

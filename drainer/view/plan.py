@@ -154,6 +154,6 @@ def _partitions(plan: OffsetPlan) -> Table:
         )
     )
     columns = "[start, end)", "was at", "committed", "watermark", "done above", "left"
-    # No broker is asked, and a drain that did not end commits once more after its last save.
+    # No broker is asked here, and a drain that runs or was killed may have committed more since.
     saved = f"committed: when last saved, at {clock(account.updated)}" if account.running else ""
     return Table(("partition", *columns), rows, caption=saved)
