@@ -5,7 +5,7 @@ The exit codes below are part of the interface, as are the classes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -99,7 +99,13 @@ class GroupActive(Refused):
 
 
 class LockHeld(Refused):
-    """Raised when another drain holds the lock on the group."""
+    """Raised when another drain holds the lock on the group. ``drains`` has the holders' ids."""
+
+    def __init__(
+        self, message: str, drains: Sequence[str] = (), *, hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.drains = drains
 
 
 class PlanRefused(Refused):

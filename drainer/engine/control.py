@@ -174,6 +174,7 @@ class Control:
         self._changes: SimpleQueue[Requested] = SimpleQueue()
         self._lock = Lock()
         self._started = self._over = False
+        self._unwanted: Signalled | None = None
 
     def use(self, running: LocalSettings) -> None:
         """Take the settings of the drain that will begin.
@@ -205,12 +206,18 @@ class Control:
                 (self._changes if isinstance(request, Change) else self._requests).put(made)
             elif isinstance(request, Stop):
                 self._requests.put(replace(made, done=Future()))
-                made.done.set_result(("the drain is still starting; it stops after that",))
+                self._unwanted = Signalled(f"stopped by {by} before it began; nothing was handled")
+                made.done.set_result(("the drain is still starting: it stops as soon as it can",))
             else:
                 made.done.set_exception(
                     Refused("the drain is still starting", hint="Try again in a moment.")
                 )
         return made.done
+
+    def ensure_wanted(self) -> None:
+        """Raise Signalled if a stop was requested before the drain has begun."""
+        if self._unwanted is not None:
+            raise self._unwanted
 
     def begin(self) -> None:
         """Take requests from now on."""

@@ -27,7 +27,7 @@ from drainer.kafka.settings import ClientSettings
 ANSWER_S = 2.0  # How much longer to wait than the request's own timeout.
 START_S = 5.0  # How much longer to wait if the child has to start first.
 
-Operation = Literal["describe", "list", "pending"]
+Operation = Literal["describe", "list", "commits", "pending"]
 
 
 class CoordinatorProcess:
@@ -47,6 +47,7 @@ class CoordinatorProcess:
 
         - ``describe`` returns an object with ``state``, ``members`` and ``operations``.
         - ``list`` returns the names of the groups of this name, of any kind.
+        - ``commits`` returns all committed offsets of the group, each with its topic and partition.
         - ``pending`` looks for open transactions that are about to commit offsets for the group. It
           takes a topic and its partitions. It returns pairs of a partition and its committed
           offset, which is negative if there is none, and a list of the partitions for which a
@@ -145,6 +146,10 @@ def _serve_one(admin: Any, what: Operation, group: str, timeout_s: float, *more:
         # list_consumer_groups() leaves out streams groups and share groups. Only this older
         # function, which is deprecated, lists groups of all kinds.
         return [each.id for each in admin.list_groups(group, timeout_s)]
+    if what == "commits":
+        whole = [ConsumerGroupTopicPartitions(group)]
+        answers = admin.list_consumer_group_offsets(whole, request_timeout=timeout_s)
+        return [[p.topic, p.partition, p.offset] for p in answers[group].result().topic_partitions]
     if what == "pending":
         return _pending(admin, group, timeout_s, *more)
     answers = admin.describe_consumer_groups(

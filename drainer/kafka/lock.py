@@ -93,6 +93,7 @@ class GroupLock:
             process has this id, because this process has locked the plan. So a lock that an earlier
             process of the drain left behind is taken over at once.
         report: called with a line about the drain that holds the lock, before the wait for it.
+        ensure_wanted: raises an error if a wait for the lock should end without it.
         session_s: if this process stops answering, other drains are kept out for at least this
             long. It is 0 when this process makes all calls of the handler.
         commits: whether the drain commits for the group.
@@ -104,6 +105,7 @@ class GroupLock:
     drain_id: str
     _: KW_ONLY
     report: Callable[[str], None] = lambda text: None
+    ensure_wanted: Callable[[], None] = lambda: None
     session_s: float = 0.0
     commits: bool = True
 
@@ -172,7 +174,9 @@ class GroupLock:
 
     def _wait_until_free(self) -> None:
         started_s = boottime_s()
-        numbers: set[int | None] = set()
+        # The numbers that holders commit, which rise while they live. A holder commits to the topic
+        # that it drains, which may be another one.
+        numbers: set[object] = set()
         while others := [m for m in self._members() if m.client_id != self.client_id]:
             if not numbers:
                 self.report(
@@ -180,14 +184,11 @@ class GroupLock:
                     f" {round_duration(SILENT_MOST_S)} to see whether it is alive; `drainer ps` has"
                     " it if it runs on this machine"
                 )
-            numbers.add(self._last_number())
+            numbers.add(self.cluster.commits(self._lock_group))
             if len(numbers) > 2 or boottime_s() - started_s > SILENT_MOST_S:
                 raise self._taken_by(others)
+            self.ensure_wanted()
             time.sleep(CHECK_EVERY_S)
-
-    def _last_number(self, timeout_s: float | None = None) -> int | None:
-        """Return the last number that a holder of the lock has committed."""
-        return self.cluster.committed(self._lock_group, self.topic, (0,), timeout_s)[0]
 
     def _ensure_alone(self) -> None:
         # If several drains joined at the same moment, the first one by name waits until the others
@@ -208,6 +209,7 @@ class GroupLock:
                     f"lock group {self._lock_group} has no members, not even this drain",
                     hint="Try again: the cluster is reachable, but slow or not ready.",
                 )
+            self.ensure_wanted()
             time.sleep(POLL_S if names == {self.client_id} else CHECK_EVERY_S)
         raise Refused(str(self.lost), hint=self.lost.hint)
 
@@ -217,6 +219,7 @@ class GroupLock:
     def _taken_by(self, others: Sequence[Member]) -> LockHeld:
         return LockHeld(
             f"{_named(others)} holds the lock on group {self.group} and is running",
+            [_CLIENT.sub(r"\1", member.client_id) for member in others],
             hint="Wait for it to end, or stop it: on its machine, `drainer ps` names its plan, and"
             " `drainer stop PLAN` prints how to resume it.",
         )
@@ -336,11 +339,12 @@ class GroupLock:
         # lock belongs to that one.
         try:
             members = self._members(CHECK_TIMEOUT_S)
-            number = self._last_number(CHECK_TIMEOUT_S)
+            committed = self.cluster.committed(self._lock_group, self.topic, (0,), CHECK_TIMEOUT_S)
         except DrainerError:
             return  # It is checked again later, and no call begins until there is an answer.
         self._heard_s = boottime_s()
         others = [m for m in members if m.client_id != self.client_id]
+        number = committed[0]
         is_ours = number is None or self._first_number < number <= self._number
         if others or not (is_ours or self.confirmed_s < 0):
             who = _named(others) if others else "another drain, which is gone by now,"

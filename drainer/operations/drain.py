@@ -98,7 +98,8 @@ def drain(
     server = _control_server(prepared, control, callbacks.give_up, runtime)
     make_lock = partial(make_lock, session_s=prepared.engine.session_s)
     with locked(
-        *(cluster, prepared.file, prepared.seen, prepared.plan, print_line, make_lock, server)
+        *(cluster, prepared.file, prepared.seen, prepared.plan, print_line, make_lock, server),
+        ensure_wanted=control.ensure_wanted,
     ) as lock:
         if server.trouble is not None:
             print_line(f"other processes can't control or watch this drain: {server.trouble}")

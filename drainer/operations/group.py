@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from drainer.engine.runtime import boottime_s
-from drainer.errors import GroupActive, OffsetsPending, handling_nothing
+from drainer.errors import GroupActive, LockHeld, OffsetsPending, handling_nothing
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import GroupLock, lock_group
 from drainer.model.listed import listed
 from drainer.model.plan import OffsetPlan
 from drainer.store.plan_file import LoadedPlan, SavedPlan
+from drainer.text.escape import command
 
 WAIT_EVERY_S = 0.5
 
@@ -88,6 +89,7 @@ def locked(
     print_line: Callable[[str], None],
     make_lock: Callable[..., GroupLock] = GroupLock,
     server: AbstractContextManager[object] | None = None,
+    ensure_wanted: Callable[[], None] = lambda: None,
 ) -> Iterator[GroupLock]:
     """Lock the file, and then the plan's group, until the block ends.
 
@@ -95,6 +97,7 @@ def locked(
         seen: the content of the file when the preview was made; None if there was no file.
         server: a context that is entered as soon as the file is locked, because the lock on the
             group may take seconds.
+        ensure_wanted: raises an error if a wait for the lock on the group should end.
 
     Raises PlanRefused when the file is locked, or has changed since the preview; LockHeld when
     another drain holds the lock on the group.
@@ -110,14 +113,34 @@ def locked(
             # to an earlier owner of this file. That process has ended, or the file would be locked.
             f"{plan.terms.drain_id}.{file.owner}",
             report=print_line,
+            ensure_wanted=ensure_wanted,
             commits=plan.terms.commits,
         )
         with server or nullcontext():
             with handling_nothing("drainer waited for the lock on the group"):
-                lock.acquire()
+                _acquire(lock)
             try:
+                ensure_wanted()
                 yield lock
             finally:
                 lock.release()
     finally:
         file.release()
+
+
+def _acquire(lock: GroupLock) -> None:
+    """Acquire the lock. The error for a lock that is held names the holder's plan if it is here."""
+    try:
+        lock.acquire()
+    except LockHeld as error:
+        from drainer.control import client  # noqa: PLC0415 - with http, half as long as --help
+
+        running = [each.about for each in client.running()]
+        stops = [
+            f"`{command('stop', about.plan)}`"
+            for about in running
+            if about.drain_id in error.drains
+        ]
+        if stops:
+            error.hint = f"Wait for it to end, or stop it: {listed(stops)} prints how to resume it."
+        raise

@@ -51,6 +51,7 @@ def test_of_two_drains_at_once_the_second_refuses(command: Command) -> None:
     command.wait_for(first, "begun", 10)
     second = command.drain(topic, *short, "--plan", "another.json", code=3)
     assert "holds the lock" in second.error
+    assert f"or stop it: `drainer stop {command.plan(topic)}`" in second.hint
     assert not (command.folder / "another.json").exists()
     copy = shutil.copy(command.plan(topic), command.folder / "copy.json")
     words = [*command.resume_of(copy), *short, *command.options()]

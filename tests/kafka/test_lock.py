@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message
 
 from drainer.engine.runtime import boottime_s
-from drainer.errors import BrokerUnreachable, LockHeld, LockLost, Refused
+from drainer.errors import BrokerUnreachable, LockHeld, LockLost, Refused, Signalled
 from drainer.kafka import lock as lock_module
 from drainer.kafka import settings as settings_module
 from drainer.kafka.cluster import Cluster
@@ -152,6 +152,35 @@ def test_a_second_drain_is_refused_at_once_with_the_name_of_the_first(
     assert line.startswith(holder)
     assert "to see whether it is alive" in line
     assert first.lost is None
+
+
+def test_a_drain_of_another_topic_of_the_group_is_seen_to_be_alive(
+    lock: MakeLock, quick_cluster: Cluster, bootstrap: str, group: str, topic: Topic
+) -> None:
+    other = Topic(bootstrap, f"{topic.name}-2")
+    first = GroupLock(quick_cluster, group, other.name, "a", session_s=LONG_SESSION_S)
+    first.acquire()
+    try:
+        second = lock("b")
+        begun_s = time.monotonic()
+        with pytest.raises(LockHeld, match="and is running") as raised:
+            second.acquire()
+        assert time.monotonic() - begun_s < SOON_S
+        assert raised.value.drains == ["a"]
+    finally:
+        first.release()
+
+
+def test_a_wait_for_a_lock_ends_when_it_is_no_longer_wanted(
+    lock: MakeLock, topic: Topic, group: str
+) -> None:
+    def ensure_wanted() -> None:
+        raise Signalled("stopped by ann")
+
+    join_as(topic, group, "drainer-other@db1", session_ms=round(1000 * LONG_SESSION_S)).close()
+    unwanted = lock("a", ensure_wanted=ensure_wanted)
+    with pytest.raises(Signalled):
+        unwanted.acquire()
 
 
 def test_a_holder_that_stands_still_keeps_others_out_for_the_session_of_its_engine(

@@ -14,7 +14,7 @@ from builders import changed, counts, progress_at
 from drainer.control import client
 from drainer.control.place import link_to, make_folder
 from drainer.engine import checkpointer
-from drainer.engine.control import Pause
+from drainer.engine.control import Pause, Stop
 from drainer.engine.preview import SPARK, ShownEngine
 from drainer.errors import (
     CommitDelayed,
@@ -22,6 +22,7 @@ from drainer.errors import (
     PlanNotWritten,
     PlanRefused,
     Refused,
+    Signalled,
     TopicMissing,
 )
 from drainer.handler import Handler
@@ -108,6 +109,24 @@ def test_a_drain_that_waits_for_its_lock_is_found_by_other_processes(
     monkeypatch.setattr(GroupLock, "acquire", request_first)
 
     assert story.drain(story.prepared()).exit_code == 0
+
+
+def test_a_drain_that_is_stopped_while_it_waits_for_its_lock_begins_nothing(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop_first(self: GroupLock) -> None:
+        assert "as soon as it can" in client.request(story.file.path, Stop())[0]
+        self.ensure_wanted()
+        pytest.fail("it goes on to wait")
+
+    handler, before = Remembers(), story.write_plan(20)
+    with monkeypatch.context() as waiting:
+        waiting.setattr(GroupLock, "acquire", stop_first)
+        with pytest.raises(Signalled, match=r"stopped by .*@.* before it began; nothing was"):
+            story.drain(story.prepared_to_resume(handler))
+    assert story.file.load().plan == before
+    assert handler.handled == []
+    assert story.drain(story.prepared_to_resume()).exit_code == 0
 
 
 def test_a_resume_is_the_way_out_for_a_drain_that_was_never_committed(
