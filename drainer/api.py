@@ -9,6 +9,7 @@ gets a thread of its own, and signals work as before.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from difflib import get_close_matches
@@ -63,6 +64,12 @@ of_types = partial(
 )
 
 
+def log_message(text: str) -> None:
+    """Write a line to the logger ``drainer``. Python prints warnings unless it is configured."""
+    level = logging.WARNING if text.startswith("warning: ") else logging.INFO
+    logging.getLogger("drainer").log(level, "%s", text)
+
+
 @contextmanager
 def _interruptible() -> Iterator[None]:
     """Let Ctrl-C and SIGTERM raise KeyboardInterrupt, even if this thread runs an event loop.
@@ -110,7 +117,7 @@ def drain(
     payloads: PayloadSettings = BY_HANDLER,
     on_preview: OnPreview = lambda preview: None,
     on_status: OnStatus = lambda status: None,
-    on_message: OnMessage = lambda text: None,
+    on_message: OnMessage = log_message,
     control: Control | None = None,
 ) -> Summary:
     """Drain a group's backlog of a topic through a handler, as ``drainer run --yes`` does.
@@ -134,7 +141,8 @@ def drain(
         on_status: called twice a second, and at the end of each pass, in the thread that drains. An
             exception in it stops the drain safely, and is raised here. ``print`` will do.
         on_message: called with each warning, a line of text, in the thread that drains: first with
-            those of the preview. If it raises an exception then, the drain does not begin.
+            those of the preview. If it raises an exception then, the drain does not begin. By
+            default it writes to the logger ``drainer``, whose warnings Python prints on stderr.
         control: to pause, change or stop the drain from another thread; a new one per drain.
 
     Returns:
@@ -175,7 +183,7 @@ def resume(
     accept_gap: bool = False,
     on_preview: OnPreview = lambda preview: None,
     on_status: OnStatus = lambda status: None,
-    on_message: OnMessage = lambda text: None,
+    on_message: OnMessage = log_message,
     control: Control | None = None,
 ) -> Summary:
     """Resume a drain from its plan, as ``drainer resume --yes`` does.

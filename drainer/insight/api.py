@@ -13,6 +13,7 @@ from drainer.api import (
     config_file,
     handler_of,
     in_terms_of_programs,
+    log_message,
     noting_hints,
     of_types,
     partitions_of,
@@ -82,7 +83,7 @@ def estimate(
     settings: LocalSettings = DEFAULTS,
     failures: FailureSettings = DEFAULT_FAILURES,
     payloads: PayloadSettings = BY_HANDLER,
-    on_message: OnMessage = lambda text: None,
+    on_message: OnMessage = log_message,
 ) -> Estimate:
     """Estimate how long a drain takes, from a sample of the backlog and its cost on this machine.
 

@@ -293,6 +293,15 @@ def test_each_warning_of_the_preview_is_told_before_anything_is_touched(
     assert of_resume[: len(seen[0].warnings)] == [f"warning: {each}" for each in seen[0].warnings]
 
 
+def test_a_program_that_takes_no_messages_finds_the_warnings_in_its_log(
+    backlog: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    drainer.drain(handler=Slow, **backlog)
+    warned = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert [each for each in warned if "does not exist" in each]
+    assert all(each.startswith("warning: ") for each in warned)
+
+
 def test_an_expression_that_makes_no_sense_is_refused_before_anything_is_touched(
     backlog: dict[str, Any],
 ) -> None:
