@@ -116,7 +116,10 @@ def _topic(cluster: Cluster, loaded: LoadedPlan) -> None:
         )
     missing = sorted(set(plan.account.partitions) - set(found.partitions))
     if missing:
-        raise PlanRefused(f"topic {plan.terms.topic} has no partition {missing[0]} any more")
+        raise PlanRefused(
+            f"topic {plan.terms.topic} has no partition {missing[0]} any more",
+            hint="Its messages are gone. Start a new drain with another --plan.",
+        )
 
 
 def _log(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool) -> None:

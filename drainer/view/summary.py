@@ -401,8 +401,9 @@ def _partitions(summary: Summary) -> Table | None:
         return None
     # Partitions with a problem come first, because a long table is cut.
     commits, is_empty = summary.commits, summary.status == "empty"  # Then nothing was committed.
+    resumes = summary.resume is not None
     verdicts = {
-        n: _verdict(part, commits=commits and not is_empty)
+        n: _verdict(part, commits=commits and not is_empty, resumes=resumes)
         for n, part in summary.partitions.items()
     }
     ranked = sorted(summary.partitions.items(), key=lambda item: (verdicts[item[0]][0], item[0]))
@@ -422,14 +423,17 @@ def _partitions(summary: Summary) -> Table | None:
     )
 
 
-def _verdict(part: PartitionResult, *, commits: bool) -> tuple[int, Cell]:
+def _verdict(part: PartitionResult, *, commits: bool, resumes: bool) -> tuple[int, Cell]:
     """Return the rank of a partition, and its state in words.
 
-    The rank is 0 if its committed offset is wrong, 1 if it is not finished, and otherwise 2.
+    The rank is 0 if its committed offset is wrong, 1 if it is not finished, and otherwise 2. A
+    drain that was stopped at once has not committed all that is done, and a resume, if the drain
+    ``resumes``, makes up for that.
     """
     if commits and part.committed != part.watermark and part.watermark > part.start:
         past = part.committed is not None and part.committed > part.watermark
-        text = "committed past the watermark" if past else "committed is not the watermark"
+        way = ": a resume commits it" if resumes else ""
+        text = "committed past the watermark" if past else f"committed is not the watermark{way}"
         return 0, Cell(f"{BAD} {text}", Tone.BAD)
     if part.watermark < part.end:
         return 1, Cell(f"{figures.counted(part.to_go, 'offset')} left", Tone.WARN)

@@ -1,4 +1,4 @@
-"""Changes since a plan was made that stop no drain."""
+"""Changes since a plan was made: those that stop no drain, and one that stops it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from pathlib import Path
 
 from builders import changed
 from drainer.model.account import Event, EventKind
-from drainer.operations.examine import changes
+from drainer.operations.examine import changes, examine
 from drainer.operations.resume import resumed
 from drainer.operations.start import Prepared
 from drainer.store.plan_file import LoadedPlan, PlanFile
+from fake_kafka import FakeCluster, FakeKafka, Log
 from kafka.topic import WAIT_S, eventually
 from operations.conftest import Story
 from view import samples
@@ -30,6 +31,17 @@ def test_partitions_that_come_after_the_plan_are_reported_before_and_during_a_dr
     lines: list[str] = []
     assert story.drain(before, lines.append).exit_code == 0
     assert len([text for text in lines if "got partitions 1 to 2" in text]) == 1
+
+
+def test_a_check_that_fails_for_a_partition_that_is_gone_leads_out() -> None:
+    plan = samples.plan(2)
+    kafka = FakeKafka("orders", plan.terms.topic_id, "reindexer", {0: Log()})
+    cluster = FakeCluster(kafka, settings=None)  # type: ignore[arg-type]
+    cluster.cluster_id = plan.terms.cluster_id
+    *_, (_, error) = examine(cluster, LoadedPlan(Path("p"), plan, plan, 0, False, 1))
+    assert str(error) == "topic orders has no partition 1 any more"
+    assert error is not None
+    assert "Start a new drain" in (error.hint or "")
 
 
 def test_a_resume_that_takes_over_tasks_keeps_its_own_terms_and_event() -> None:

@@ -212,6 +212,10 @@ def test_a_committed_offset_that_is_not_the_watermark_comes_first() -> None:
     assert "none  ✗ committed is not the watermark" in rows[2]
     assert "50 offsets left" in rows[3]
     assert "and 188 more" in text
+    stopped = shown(summary_page(changed(STOPPED, partitions=results)))
+    assert "✗ committed past the watermark\n" in stopped
+    assert "✗ committed is not the watermark: a resume commits it" in stopped
+    assert "resume: drainer resume" in stopped
     letters = {0: PartitionResult(24, 25, 25, 24)}  # The last record is a receipt.
     assert "✗" not in shown(summary_page(a_summary(partitions=letters, status="empty")))
 
