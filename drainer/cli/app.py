@@ -15,11 +15,11 @@ import typer
 
 from drainer import __version__
 from drainer.cli import end_interrupted
-from drainer.cli.declared import commands_of, declared_by, is_given, meant, value_of
+from drainer.cli.declared import Declared, commands_of, declared_by, is_given, meant, value_of
 from drainer.cli.parameter import Command, Group, completing, declare, keyword
 from drainer.errors import DrainerError, UsageError
 from drainer.model.listed import listed
-from drainer.model.option import option, options_of
+from drainer.model.option import Option, option, options_of
 
 # The callback or group of each command. The help shows the panels and commands in this order.
 PANELS = {
@@ -147,7 +147,22 @@ def _wrong(error: Any) -> UsageError:
     hint = f"Did you mean {near}?" if near else f"See `{context.command_path} --help`."
     if context is not root and any(named in each.opts for each in root.command.params):
         hint = f"Put it before the command: `{root.command_path} {named} …`."
+    if context.info_name == "resume" and (option := _fixed_by_plan(named, declared)):
+        hint = (
+            f"The plan fixes {option.word}: leave it out. To change it, start again"
+            " with `drainer run` and another --plan. It starts at the committed offset, and repeats"
+            " what is done above it."
+        )
     return UsageError(text, hint=hint)
+
+
+def _fixed_by_plan(name: str, of_resume: Declared) -> Option | None:
+    """Return the option of this name by which `run` says what to drain, if a resume lacks it."""
+    from drainer.cli.options import DrainOptions  # noqa: PLC0415 - only this error needs them
+
+    of_run = options_of(DrainOptions).values()
+    fixed = [each for each in of_run if each.parameter not in of_resume]
+    return next((each for each in fixed if name in (each.name, each.short)), None)
 
 
 def _commands_named(names: set[str], group: Any) -> Iterator[str]:

@@ -179,6 +179,22 @@ def test_a_usage_error_is_reported_as_every_error(words: str, error: str, hint: 
     assert hint in second
 
 
+@pytest.mark.parametrize("word", ["--topic", "-t", "--from", "--key", "--split", "--barrier"])
+def test_a_resume_says_of_an_option_of_run_that_the_plan_fixes_it(word: str) -> None:
+    found = CliRunner().invoke(app, ["resume", "my.plan.json", word, "x"], prog_name="drainer")
+    first, second = found.stderr.splitlines()
+    named = "--topic" if word == "-t" else word
+    assert (found.exit_code, first) == (2, f"error: no such option: {word}")
+    assert second.startswith(f"hint: The plan fixes {named}: leave it out.")
+    assert "start again with `drainer run` and another --plan" in second
+
+
+@pytest.mark.parametrize("word", ["--plan", "--latency"])
+def test_a_resume_does_not_say_that_a_plan_fixes_what_is_in_no_plan(word: str) -> None:
+    found = CliRunner().invoke(app, ["resume", "my.plan.json", word, "x"], prog_name="drainer")
+    assert "The plan fixes" not in found.stderr
+
+
 def test_without_a_plan_the_known_ones_are_named_and_those_in_this_folder_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
