@@ -56,8 +56,8 @@ class Bottleneck(Enum):
     HANDLER = "the handler: every worker is busy", "{more_calls}"
     RETRIES = "retries: failed sub-messages wait for their next attempt", ""
     ENGINE = "{engine}", ""  # A limit that only this engine has.
-    STARTS = "{machine}: lanes wait though workers are free", ""
     BARRIER = "barriers: {behind} wait for one, which waits for all before it", ""
+    STARTS = "{machine}: lanes wait though workers are free", ""
     TAIL = "the tail: all is read, and the last lanes end", ""
     ORDER = "order: the buffer is full of few sub-keys, each one at a time", ""
     READ_CAP = "the brokers' limits: at most {read_cap} read", ""
@@ -96,8 +96,9 @@ def limit_of(status: Status) -> Bottleneck:
         Bottleneck.RETRIES: only_retries
         or failures.waiting >= max(1, limits.concurrency - workers),
         Bottleneck.ENGINE: engine is not None and engine.limit(status) is not None,
-        Bottleneck.STARTS: limits.lanes_ready > limits.concurrency,
+        # Right after a barrier, many lanes are ready at once, and the next one soon stops them.
         Bottleneck.BARRIER: limits.behind_barriers > 1,
+        Bottleneck.STARTS: limits.lanes_ready > limits.concurrency,
         Bottleneck.TAIL: all_read,
         Bottleneck.ORDER: full,
         Bottleneck.READ_CAP: status.caps.read_binds,

@@ -299,6 +299,7 @@ def test_what_limits_the_drain() -> None:
         ),
         (changed(idle, buffered_bytes=idle.limits.buffer_bytes), "order"),
         (changed(idle, lanes_ready=5_000), "this machine"),
+        (changed(idle, lanes_ready=5_000, behind_barriers=2_800), "barriers: 2,800"),
         (changed(idle, partitions=(read,)), "the tail"),
         (changed(tail, failures=FailureStatus(waiting=1)), "retries"),
         (changed(idle, in_flight=1, partitions=(read,)), "the lane of 'doc-17', where 12,345 wait"),
