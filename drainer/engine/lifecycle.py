@@ -245,6 +245,7 @@ class Lifecycle:
                 parked=account.parked_lanes,
                 history=plan.account.history,
                 handler=plan.terms.handler_words,
+                connection=plan.terms.connection_words,
                 barrier=plan.terms.payloads.barrier,
                 commits=plan.terms.commits,
             )

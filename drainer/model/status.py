@@ -561,6 +561,7 @@ class Summary(Shown):
     open_transactions: tuple[OpenTransaction, ...] = ()  # The backlog ends before these.
     history: tuple[Event, ...] = ()  # the events of the plan
     handler: tuple[str, ...] = ()  # options that name the handler; empty for an empty backlog
+    connection: tuple[str, ...] = ()  # options that connect to the cluster of the drain
     barrier: str | None = None  # the expression of ``--barrier``
     commits: bool = True  # whether the drain commits offsets for the group
     unread: str = ""  # the offsets that a run of one class did not read, and why

@@ -216,6 +216,12 @@ class Terms(JsonRecord):
         return {**self.options, **(given or {})}
 
     @property
+    def connection_words(self) -> tuple[str, ...]:
+        """The options that make another command connect to the same cluster."""
+        file = () if self.client_config is None else ("--client-config", self.client_config)
+        return ("--bootstrap-server", self.bootstrap_servers, *file)
+
+    @property
     def handler_words(self) -> tuple[str, ...]:
         """The options that make another command use the same handler and the same decoding."""
         found = self.payloads

@@ -250,7 +250,7 @@ def _failures(summary: Summary) -> Iterator[Item | None]:
     yield parked_field(summary.parked)
     topic = failures.dead_letter_topic
     if topic is not None and summary.sub_messages.dead:
-        option = f"--dead-letter-topic {shlex.quote(topic)}"
+        where = shlex.join(["--dead-letter-topic", topic, *summary.connection])
         if doubled := failures.doubled_letters:
             lines = few(failures.doubled_first, ERRORS_SHOWN, doubled)
             why = "in this run: drainer may not read the topic"
@@ -259,7 +259,7 @@ def _failures(summary: Summary) -> Iterator[Item | None]:
             why = f"too large for {topic}: a redrive reads their messages again"
             kept = (summary.originals_kept,) if summary.originals_kept else ()
             yield Field("no payload", figures.counted(left_out, "letter"), why, lines=kept)
-        yield Field("dead letters", f"drainer dead list {option}", tone=Tone.COMMAND)
+        yield Field("dead letters", f"drainer dead list {where}", tone=Tone.COMMAND)
         if summary.left_alone is None:
             named, notes = [*summary.handler], []
             if named and (name := local_class(named[1])):
@@ -275,7 +275,7 @@ def _failures(summary: Summary) -> Iterator[Item | None]:
                     handler.append(shlex.join(text.split(" ", 1)))
             if hidden:
                 notes.append(f"add {', '.join(hidden)} as before")
-            line = f"drainer redrive {option} {' '.join(handler)}"
+            line = f"drainer redrive {where} {' '.join(handler)}"
             yield Field("redrive", line, " and ".join(notes), Tone.COMMAND)
 
 

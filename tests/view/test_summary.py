@@ -232,6 +232,11 @@ def test_dead_letters_of_a_redrive_are_not_offered_to_be_redriven() -> None:
         "drainer redrive --dead-letter-topic d --handler '/my apps/shop.py:Reindex' --split docs"
         " --key payload.id --value-format avro --registry http://r:1 --set batch=9"
     )
+    other = a_plan(1, bootstrap_servers="b1:9092,b2:9092", client_config="/my apps/c").terms
+    for name in ("dead letters", "redrive"):
+        words = facts(**dead, connection=other.connection_words)[name]
+        there = "--bootstrap-server b1:9092,b2:9092 --client-config '/my apps/c'"
+        assert f"--dead-letter-topic d {there}" in words
     local = a_plan(1, payloads=payloads, handler="__main__:Bad").terms.handler_words
     needs = Resuming(("--concurrency", "5", "--set", "ms=1 4"), ("--set a=…",))
     assert facts(**dead, handler=local, resuming=needs)["redrive"] == (
