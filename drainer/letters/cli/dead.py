@@ -240,11 +240,11 @@ def _headline(found: Overview) -> Line:
 
 def _counts(found: Overview) -> Table:
     rows = tuple(
-        (figures.count(n), shorten(name, _KEY), Cell(what.replace("_", "-"), Tone.QUIET))
+        (figures.count(n), Cell(what.replace("_", "-"), Tone.QUIET), shorten(name, _KEY))
         for what, counts in found.counts.items()
         for name, n in counts.items()
     )
-    return Table(("letters", Column(""), Column("")), rows, shown=len(rows))
+    return Table(("letters", Column("by"), Column("value")), rows, shown=len(rows))
 
 
 def _fields(letter: Letter) -> Iterator[Field]:
