@@ -57,9 +57,9 @@ from drainer.store.place import PlanPlace, absolute, parse_place
 from drainer.store.plan_file import SavedPlan, plan_at
 from drainer.view.background import InBackground
 from drainer.view.live import progress_view
+from drainer.view.notebook import ProgramTerminal
 from drainer.view.preview import preview_page
 from drainer.view.summary import show_summary
-from drainer.view.terminal import Terminal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -175,7 +175,7 @@ def drain(
     running = LocalSettings(concurrency=concurrency, options=dict(options or {}))
     settings = spark_settings(place, session.master, conf or {})
     file = plan_at(absolute(place), settings.state)
-    terminal, stops = Terminal(), _StopRequests()
+    terminal, stops = ProgramTerminal(), _StopRequests()
 
     def run() -> Summary:
         with Cluster.connect(connection) as cluster:

@@ -30,6 +30,13 @@ def html(page: Page) -> str:
     return f'<div class="tex2jax_ignore mathjax_ignore">{"".join(terminal.kept)}</div>'
 
 
+class ProgramTerminal(Terminal):
+    """A terminal that prints in the terms of programs."""
+
+    def show(self, line: Pieces, *, urgent: bool = False, result: bool = False) -> None:
+        super().show(_in_terms_of_programs(line), urgent=urgent, result=result)
+
+
 class _Kept(Terminal):
     """A terminal that keeps lines of text instead of printing them."""
 
@@ -61,11 +68,16 @@ class _Marked(_Kept):
                     self.kept.append(_table(each))
 
 
-def _plain(line: Pieces) -> str:
-    """Return the text of a line in the terms of programs. A command and its note stay the same."""
+def _in_terms_of_programs(line: Pieces) -> Pieces:
+    """Name arguments where a line names options. A command and its note stay the same."""
     if any(tone is Tone.COMMAND for _, tone in line):
-        return plain(line)
-    return plain([(in_python(text), tone) for text, tone in line])
+        return line
+    return [(in_python(text), tone) for text, tone in line]
+
+
+def _plain(line: Pieces) -> str:
+    """Return the text of a line in the terms of programs."""
+    return plain(_in_terms_of_programs(line))
 
 
 def _rows(item: Item) -> Iterator[tuple[str, str]]:

@@ -225,7 +225,10 @@ def everything_global(spark: SparkSession) -> dict[str, Any]:
 
 
 def test_a_drain_on_a_session_that_is_there_leaves_it_as_it_was_and_can_be_interrupted(
-    spark: SparkSession, story: Story, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    story: Story,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     story.fill([[f"k{number % 7}", f"j{number}"] for number in range(100)])
 
@@ -233,7 +236,8 @@ def test_a_drain_on_a_session_that_is_there_leaves_it_as_it_was_and_can_be_inter
     recorder = runpy.run_path(str(HANDLER), run_name="__main__")["OnTheLoop"]
 
     def drain(pause_ms: str = "0", **changes: Any) -> drainer.spark.Drained:
-        return drained_by(spark, story, pause_ms, handler=recorder, concurrency=2, **changes)
+        settings = {"handler": recorder, "concurrency": 2, **changes}
+        return drained_by(spark, story, pause_ms, **settings)
 
     before = everything_global(spark)
     with monkeypatch.context() as patched:
@@ -252,9 +256,10 @@ def test_a_drain_on_a_session_that_is_there_leaves_it_as_it_was_and_can_be_inter
     with pytest.raises(PlanRefused, match="another drain"):
         drain(commit=False)
 
-    drained = drain()
+    drained = drain(concurrency=4)
 
     assert drained.summary.exit_code == 0
+    assert "to keep that, add concurrency 2" in capsys.readouterr().err
     assert str(drained) == str(drained.summary)
     assert drained._repr_html_() == drained.summary._repr_html_()
     in_a_cell = list[str]()

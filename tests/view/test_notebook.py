@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -15,6 +16,8 @@ from builders import a_status, a_summary
 from drainer.model.arguments import in_python
 from drainer.model.resuming import Resuming
 from drainer.model.status import FailureStatus, Summary
+from drainer.view.notebook import ProgramTerminal
+from drainer.view.summary import summary_page
 
 from . import samples
 from .estimates import by, estimate, measured_costs, of_classes
@@ -130,6 +133,15 @@ def test_what_a_program_prints_names_its_arguments_and_no_options(result: Any) -
     for shown in (str(result), Tags(result._repr_html_()).text):
         commands = re.compile(r"`[^`]*`|drainer (?:resume|redrive|plan|dead) .*|add .* as before")
         assert not re.findall(r"(?<!\w)--\w.*", commands.sub("", shown))
+
+
+def test_a_terminal_of_a_program_names_arguments_and_leaves_commands_as_they_are() -> None:
+    out, err = io.StringIO(), io.StringIO()
+    terminal = ProgramTerminal(stdin=io.StringIO(), stdout=out, stderr=err)
+    terminal.warn("to keep that, add --concurrency 5")
+    terminal.present(summary_page(INTERRUPTED))
+    assert err.getvalue().startswith("warning: to keep that, add concurrency 5\n")
+    assert "drainer redrive --dead-letter-topic" in out.getvalue()
 
 
 def test_a_program_s_warnings_and_limits_are_in_its_own_terms() -> None:
