@@ -54,7 +54,9 @@ def import_place(place: str, reference: str) -> tuple[ModuleType, str]:
     module = _import_module(folder, name, reference)
     # drainer's own modules are those of the package that runs, even in a clone of it.
     if _lies_in(folder, name) and not (place == name and name.startswith("drainer.")):
-        return module, str(folder / name)
+        # A module that is a file has the same place as its path, so both name the same handler.
+        file = folder / f"{name}.py"
+        return module, str(file if module.__file__ == str(file) else folder / name)
     if "/" in place:  # A module of this name elsewhere is not the requested one.
         raise _no_module(reference, name, f"in {folder}, or an installed one hides it")
     return module, place

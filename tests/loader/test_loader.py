@@ -190,11 +190,13 @@ def test_a_file_imports_its_neighbours() -> None:
 @pytest.mark.parametrize(
     ("path", "reference", "kept"),
     [
-        ("orders.py", "orders:Reindex", "{}/orders:Reindex"),
+        ("orders.py", "orders:Reindex", "{}/orders.py:Reindex"),
+        ("orders.py", "orders.py:Reindex", "{}/orders.py:Reindex"),
+        ("orders/__init__.py", "orders:Reindex", "{}/orders:Reindex"),
         ("shop/orders.py", "shop.orders:Reindex", "{}/shop.orders:Reindex"),
         ("app/shop/orders.py", "app/shop.orders:Reindex", "{}/app/shop.orders:Reindex"),
-        ("orders.py", "./orders:Reindex", "{}/orders:Reindex"),
-        ("with:colon/orders.py", "with:colon/orders:Reindex", "{}/with:colon/orders:Reindex"),
+        ("orders.py", "./orders:Reindex", "{}/orders.py:Reindex"),
+        ("with:colon/orders.py", "with:colon/orders:Reindex", "{}/with:colon/orders.py:Reindex"),
         ("with:colon/orders.py", "with:colon/orders.py", "{}/with:colon/orders.py"),
     ],
 )
