@@ -47,9 +47,13 @@ def offsets(command: Command, mark: str = "done") -> list[int]:
 
 def test_what_a_drain_gave_up_is_done_under_the_ids_that_it_had(command: Command) -> None:
     topic = command.topic(ONE_BAD_LANE)
-    command.drain(topic, *DEAD, code=6, bad="bad")
+    drained = command.drain(topic, *DEAD, code=6, bad="bad")
     ids = [letter.id for letter in letters_of(command, topic)]
     name = default_name(command, topic)
+    brokers = command.cluster.settings.bootstrap_servers
+    there = f"--dead-letter-topic {name} --bootstrap-server {brokers}"
+    assert f"drainer dead list {there}" in drained.out
+    assert f"drainer redrive {there} --handler" in drained.out
     outcome = redrive(command, name, "-o", "json")
     done = [line for line in command.record.lines() if line.mark == "done" and line.attempt > 1]
     assert [line.id for line in done] == ids
