@@ -152,7 +152,8 @@ def drain(
         UsageError: a value makes no sense.
         Refused: the drain would not be safe. Nothing was touched.
         DrainerError: the drain ended before all was done. Its ``summary`` has the account, and the
-            command to resume. Interrupted and Halted are the usual ones.
+            command to resume; it is None if nothing had begun. Interrupted and Halted are the usual
+            ones.
         KeyboardInterrupt: Ctrl-C stopped the drain. Its ``__cause__`` is such an error.
     """
     connection = client_settings(client)

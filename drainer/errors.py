@@ -99,13 +99,12 @@ class GroupActive(Refused):
 
 
 class LockHeld(Refused):
-    """Raised when another drain holds the lock on the group. ``drains`` has the holders' ids."""
+    """Raised when another drain holds the lock on the group.
 
-    def __init__(
-        self, message: str, drains: Sequence[str] = (), *, hint: str | None = None
-    ) -> None:
-        super().__init__(message, hint=hint)
-        self.drains = drains
+    ``drains`` has the ids of the holders that run on this machine.
+    """
+
+    drains: Sequence[str] = ()
 
 
 class PlanRefused(Refused):

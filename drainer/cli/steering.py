@@ -260,6 +260,8 @@ def _print_end(terminal: Terminal, status: str, last: DrainReport) -> None:
         folder = last.about.plan.removesuffix(ended["plan"])  # Empty if its full path was given.
         is_here = folder in ("", f"{Path.cwd()}/")
         ways.append(Field("resume", resume, "" if is_here else f"in the folder {folder}"))
+    elif hint := ended.get("hint"):
+        ways.append(Field("hint", hint))
     terminal.data({"status": status, "ended": ended})
     terminal.present(Page(head, (), ways_on=tuple(ways)))
 

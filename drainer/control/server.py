@@ -11,7 +11,7 @@ import select
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
 from contextlib import ExitStack, suppress
 from dataclasses import fields
@@ -69,7 +69,7 @@ class ControlServer:
         self._changed = threading.Condition()
         self._status: Status | None = None
         self._at_s = monotonic()  # The time at which the status came.
-        self._summary: Summary | None = None
+        self._ended: Mapping[str, Any] = {}  # The JSON of the summary, or an error without one.
         self._over = False
         self._watchers = 0
 
@@ -87,9 +87,11 @@ class ControlServer:
                 link_to(self._plan).symlink_to(self._plan)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self.control.end()
         with self._changed:
+            if isinstance(error, DrainerError):
+                self._ended = {"error": str(error), "hint": error.hint}
             self._over = True
             self._changed.notify_all()
             self._changed.wait_for(lambda: not self._watchers, ENDED_S)
@@ -104,7 +106,7 @@ class ControlServer:
     def end(self, summary: Summary) -> None:
         """Take the summary of the drain. Watchers get it when the block ends."""
         with self._changed:
-            self._summary = summary
+            self._ended = summary.as_json()
         if summary.reached_its_end:
             with suppress(OSError):
                 link_to(self._plan).unlink()
@@ -112,9 +114,9 @@ class ControlServer:
     def report(self) -> DrainReport:
         """Make a report of this moment."""
         with self._changed:
-            ended = {} if self._summary is None else self._summary.as_json()
             age_s = monotonic() - self._at_s
-            return DrainReport(self._about, self._status, age_s, ended if self._over else None)
+            ended = self._ended if self._over else None
+            return DrainReport(self._about, self._status, age_s, ended)
 
     def reports(self) -> Iterator[DrainReport]:
         """Yield a report now, and another for each new status until the drain has ended.

@@ -55,7 +55,8 @@ class DrainReport:
     Attributes:
         status: the latest status; None if there is none yet.
         age_s: the age of the status in seconds.
-        ended: the JSON of the summary. Only the last report has it.
+        ended: the JSON of the summary, or the error and hint of a drain that did not begin. Only
+            the last report has it.
     """
 
     about: About

@@ -181,7 +181,7 @@ class Control:
 
         Raises UsageError if this object has controlled another drain.
         """
-        if self._started:
+        if self._started or self._over:
             raise UsageError(
                 "this Control has controlled a drain before", hint="Make one per drain."
             )
@@ -206,7 +206,10 @@ class Control:
                 (self._changes if isinstance(request, Change) else self._requests).put(made)
             elif isinstance(request, Stop):
                 self._requests.put(replace(made, done=Future()))
-                self._unwanted = Signalled(f"stopped by {by} before it began; nothing was handled")
+                self._unwanted = Signalled(
+                    f"stopped by {by} before it began; nothing was handled",
+                    hint="Start it again in the same way.",
+                )
                 made.done.set_result(("the drain is still starting: it stops as soon as it can",))
             else:
                 made.done.set_exception(

@@ -222,11 +222,14 @@ class Groups(Connection):
         what = f"read the committed offsets of group {group}"
         return self.request(what, attempt, timeout_s, needs=("DESCRIBE", f"group {group}"))
 
-    def commits(self, group: str) -> frozenset[tuple[str, int, int]]:
+    def commits(
+        self, group: str, timeout_s: float | None = None
+    ) -> frozenset[tuple[str, int, int]]:
         """Read all committed offsets of a group, each with its topic and partition."""
-        what = f"read the committed offsets of group {group}"
-        read = partial(self._coordinator.request, "commits", group)
-        return frozenset(map(tuple, self.request(what, read, needs=("DESCRIBE", f"group {group}"))))
+        what, read = f"read the offsets of group {group}", self._coordinator.request
+        needs: tuple[Right, str] = ("DESCRIBE", f"group {group}")
+        found = self.request(what, partial(read, "commits", group), timeout_s, needs=needs)
+        return frozenset(map(tuple, found))
 
     def _ensure_stable(self, group: str, topic: str, partitions: Sequence[int]) -> None:
         # While a transaction is about to commit offsets, the client repeats its read until the time

@@ -138,6 +138,8 @@ class GroupLock:
         # The drain commits rising numbers to confirm that it is a member. The first number is
         # random, so that drains don't use the same numbers.
         self._first_number = self._number = secrets.randbelow(FIRST_NUMBER_MOST)
+        # The committed numbers of earlier drains of the group, with their topics and partitions.
+        self._earlier: frozenset[tuple[str, int, int]] = frozenset()
 
     def acquire(self) -> None:
         """Acquire the lock.
@@ -185,10 +187,18 @@ class GroupLock:
                     " it if it runs on this machine"
                 )
             numbers.add(self.cluster.commits(self._lock_group))
-            if len(numbers) > 2 or boottime_s() - started_s > SILENT_MOST_S:
+            if len(numbers) > 2:
                 raise self._taken_by(others)
+            if boottime_s() - started_s > SILENT_MOST_S:
+                raise LockHeld(
+                    f"{_named(others)} holds the lock on group {self.group}, and has shown no sign"
+                    f" of life for {round_duration(SILENT_MOST_S)}",
+                    hint="It may be suspended. If it is dead, its session ends by itself: try"
+                    " again after its session.timeout.ms.",
+                )
             self.ensure_wanted()
             time.sleep(CHECK_EVERY_S)
+        self._earlier = self.cluster.commits(self._lock_group)
 
     def _ensure_alone(self) -> None:
         # If several drains joined at the same moment, the first one by name waits until the others
@@ -217,12 +227,14 @@ class GroupLock:
         return self.cluster.group(self._lock_group, timeout_s).members
 
     def _taken_by(self, others: Sequence[Member]) -> LockHeld:
-        return LockHeld(
+        held = LockHeld(
             f"{_named(others)} holds the lock on group {self.group} and is running",
-            [_CLIENT.sub(r"\1", member.client_id) for member in others],
             hint="Wait for it to end, or stop it: on its machine, `drainer ps` names its plan, and"
             " `drainer stop PLAN` prints how to resume it.",
         )
+        found = [_CLIENT.match(member.client_id) for member in others]
+        held.drains = [each[1] for each in found if each and each[2] == socket.gethostname()]
+        return held
 
     def _join(self) -> None:
         started_s = time.monotonic()
@@ -339,14 +351,16 @@ class GroupLock:
         # lock belongs to that one.
         try:
             members = self._members(CHECK_TIMEOUT_S)
-            committed = self.cluster.committed(self._lock_group, self.topic, (0,), CHECK_TIMEOUT_S)
+            commits = self.cluster.commits(self._lock_group, CHECK_TIMEOUT_S)
         except DrainerError:
             return  # It is checked again later, and no call begins until there is an answer.
         self._heard_s = boottime_s()
         others = [m for m in members if m.client_id != self.client_id]
-        number = committed[0]
-        is_ours = number is None or self._first_number < number <= self._number
-        if others or not (is_ours or self.confirmed_s < 0):
+        are_ours = all(
+            topic == self.topic and self._first_number < number <= self._number
+            for topic, _, number in commits - self._earlier
+        )
+        if others or not (are_ours or self.confirmed_s < 0):
             who = _named(others) if others else "another drain, which is gone by now,"
             self._lose(
                 f"{who} took the lock on group {self.group}, while this process was suspended or"

@@ -105,6 +105,7 @@ def drain(
             print_line(f"other processes can't control or watch this drain: {server.trouble}")
         _recheck(cluster, prepared)
         prepared, forget_tasks = _taken_over(prepared, print_line)
+        control.ensure_wanted()
         prepared.policy.make(cluster)
         given = callbacks.resuming or (lambda: resuming_by(control.running, prepared))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -117,10 +118,10 @@ def locked(
             commits=plan.terms.commits,
         )
         with server or nullcontext():
-            with handling_nothing("drainer waited for the lock on the group"):
-                _acquire(lock)
             try:
-                ensure_wanted()
+                with handling_nothing("drainer waited for the lock on the group"):
+                    _acquire(lock)
+                    ensure_wanted()
                 yield lock
             finally:
                 lock.release()
@@ -135,12 +136,10 @@ def _acquire(lock: GroupLock) -> None:
     except LockHeld as error:
         from drainer.control import client  # noqa: PLC0415 - with http, half as long as --help
 
-        running = [each.about for each in client.running()]
-        stops = [
-            f"`{command('stop', about.plan)}`"
-            for about in running
-            if about.drain_id in error.drains
-        ]
-        if stops:
-            error.hint = f"Wait for it to end, or stop it: {listed(stops)} prints how to resume it."
+        # If the holder works by another copy of this plan, its id is also that of this process.
+        others = [each.about for each in client.running() if each.pid != os.getpid()]
+        plans = [about.plan for about in others if about.drain_id in error.drains]
+        if plans:
+            ways = listed([f"`{command('stop', plan)}`" for plan in plans])
+            error.hint = f"Wait for it to end, or stop it: {ways} prints how to resume it."
         raise

@@ -28,6 +28,7 @@ from drainer.api import (
     of_types,
     partitions_of,
 )
+from drainer.engine.control import Control, Stop
 from drainer.engine.preview import SPARK, ShownEngine
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.errors import handling_nothing
@@ -175,7 +176,8 @@ def drain(
     running = LocalSettings(concurrency=concurrency, options=dict(options or {}))
     settings = spark_settings(place, session.master, conf or {})
     file = plan_at(absolute(place), settings.state)
-    terminal, stops = ProgramTerminal(), _StopRequests()
+    terminal, control = ProgramTerminal(), Control()
+    stops = _StopRequests(control)
 
     def run() -> Summary:
         with Cluster.connect(connection) as cluster:
@@ -183,7 +185,9 @@ def drain(
             terminal.preview(preview_page(prepared.action))
             callbacks = Callbacks(view.update, view.print_line)
             runtime = replace(THIS_PROCESS, stop_signals=stops.listening)
-            return run_drain(cluster, prepared, running, callbacks, runtime=runtime)
+            return run_drain(
+                *(cluster, prepared, running, callbacks), control=control, runtime=runtime
+            )
 
     # The drain runs in another thread, since this one may have an event loop.
     with InBackground(progress_view(terminal), terminal.print_line) as view:
@@ -218,7 +222,8 @@ class _StopRequests:
     even while it waits for slots, or it would take the cancelled jobs for a failure.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, control: Control) -> None:
+        self._control = control
         self._lock = threading.Lock()
         self._pressed = False
         self._request: Callable[[], object] | None = None
@@ -239,11 +244,16 @@ class _StopRequests:
                 self._request = None
 
     def press(self) -> None:
-        """Pass an interrupt on: at once, or as soon as the drain listens."""
+        """Pass an interrupt on: at once, or as soon as the drain listens.
+
+        A drain that has not begun waits no longer for its lock or its tasks.
+        """
         with self._lock:
             self._pressed = True
             if self._request is not None:
                 self._request()
+            else:
+                self._control.request(Stop(), THIS_PROCESS.user())
 
 
 @dataclass(frozen=True, slots=True)

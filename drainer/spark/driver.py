@@ -192,6 +192,7 @@ class SparkRun:
         epoch, begun_s = self._handler.epoch, monotonic()
         report_s = ANSWER_S
         while True:
+            self.context.control.ensure_wanted()
             has_read, is_ending = self._reader.ready, self.ending.has_come
             if await blocking_call(self._state.is_reading, epoch):
                 return

@@ -171,6 +171,30 @@ def test_a_drain_of_another_topic_of_the_group_is_seen_to_be_alive(
         first.release()
 
 
+def test_a_drain_of_another_topic_that_had_the_lock_during_a_sleep_is_noticed(
+    lock: MakeLock, quick_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That drain is gone by then. Only its number is left."""
+    slept_s, commits = 0.0, quick_cluster.commits
+    monkeypatch.setattr(lock_module, "boottime_s", lambda: boottime_s() + slept_s)
+    own = lock("a")
+    own.acquire()
+    monkeypatch.setattr(quick_cluster, "commits", lambda *of: commits(*of) | {("other", 0, 7)})
+    slept_s = SESSION_TIMEOUT_MS / 1000 + 1
+    eventually(lambda: own.lost is not None, "the lock is lost")
+    assert "which is gone by now" in str(own.lost)
+
+
+def test_a_silent_holder_is_not_said_to_run(
+    lock: MakeLock, topic: Topic, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock_module, "SILENT_MOST_S", 1.0)
+    join_as(topic, group, "drainer-other@db1", session_ms=round(1000 * LONG_SESSION_S)).close()
+    with pytest.raises(LockHeld, match="has shown no sign of life for 1s") as raised:
+        lock("a").acquire()
+    assert "`drainer stop" not in (raised.value.hint or "")
+
+
 def test_a_wait_for_a_lock_ends_when_it_is_no_longer_wanted(
     lock: MakeLock, topic: Topic, group: str
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from builders import changed, counts, progress_at
 from drainer.control import client
 from drainer.control.place import link_to, make_folder
+from drainer.control.wire import DrainReport
 from drainer.engine import checkpointer
 from drainer.engine.control import Pause, Stop
 from drainer.engine.preview import SPARK, ShownEngine
@@ -115,15 +117,22 @@ def test_a_drain_that_is_stopped_while_it_waits_for_its_lock_begins_nothing(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop_first(self: GroupLock) -> None:
+        ends.append(client.watch(story.file.path))
+        next(ends[0])
         assert "as soon as it can" in client.request(story.file.path, Stop())[0]
         self.ensure_wanted()
         pytest.fail("it goes on to wait")
 
+    ends: list[Iterator[DrainReport]] = []
     handler, before = Remembers(), story.write_plan(20)
     with monkeypatch.context() as waiting:
         waiting.setattr(GroupLock, "acquire", stop_first)
         with pytest.raises(Signalled, match=r"stopped by .*@.* before it began; nothing was"):
             story.drain(story.prepared_to_resume(handler))
+    *_, last = ends[0]
+    assert last.ended is not None
+    assert "before it began; nothing was handled" in last.ended["error"]
+    assert last.ended["hint"] == "Start it again in the same way."
     assert story.file.load().plan == before
     assert handler.handled == []
     assert story.drain(story.prepared_to_resume()).exit_code == 0
