@@ -34,6 +34,7 @@ SHOWN = {
     ("store/journal.py", "since"): "of a journal without its plan: store/test_plan_file.py",
     ("loading/loader.py", "_find"): "operations/test_api.py",
     ("store/plan_file.py", "no_plan"): "command/test_kill.py",
+    ("cli/app.py", "_wrong"): "of an option that a resume lacks: cli_units/test_commands.py",
     ("cli/options.py", "unnamed"): "of a class of a program: cli_units/test_connecting.py",
     ("cli/steering.py", "_only_one"): "of no plan: no drain is running",
     ("cli/steering.py", "_not_settable"): "of an option of a resume: cli_units/test_values.py",
