@@ -43,7 +43,7 @@ def test_letters_are_counted_filtered_and_listed(command: Command, dead: Topic) 
     assert outcome.err.startswith("warning: 1 record of")
     assert f"{dead.name}: 10 dead letters of 1 sub-message outstanding" in lines
     assert "8 error ValueError" in lines
-    assert "5 doc-hot sub-key" in lines
+    assert "5 sub-key doc-hot" in lines
     times = [line.split()[1] for line in lines if "orders/2/104[1]" in line]
     assert times == [f"2026-03-14T18:02:0{n}.000+00:00" for n in (9, 8, 7)]
 
