@@ -80,8 +80,7 @@ def resume(
         if registry.registry is not None:
             own = f"{REGISTRY}url={registry.registry}"
             kafka = replace(kafka, client_properties=(*kafka.client_properties, own))
-        loads = running.options or {}
-        unnamed = code.unnamed(known, plan, loads)
+        unnamed = code.unnamed(known, plan, loads := running.options or {})
         if code.handler is not None:
             known = replace(known, terms=replace(known.terms, handler=code.handler))
         settings, confirmed = kafka.settings_by_plan(
@@ -94,9 +93,9 @@ def resume(
         loaded = file.load()
         classes = priority.over(loaded.plan.account.classes)
         request = ResumeRequest(
-            *(changed, classes, kafka.client_config, accept_gap, same_split, code.handler),
-            limits=limits,
+            *(changed, classes, kafka.client_config, accept_gap, same_split, code.handler, limits),
             engine=PROCESS if spark is None else SPARK,
+            asks=dry_run or not oversight.yes,
         )
         with connect(settings) as cluster:
             await_inactive(cluster, known.terms.group, known.terms.topic, wait, terminal.print_line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from difflib import get_close_matches
 from hashlib import blake2b
@@ -104,11 +104,18 @@ def plan_meant(plan: Path) -> str:
             known.setdefault(path.name, set()).add(shlex.quote(str(shown)))
     same = plan.name in known
     near = [plan.name] if same else [name for name in known if f".{plan.name}." in f".{name}"]
-    near = near or get_close_matches(plan.name, known, 1)
+    near = near or _similar(plan.name, known)
     paths = listed(sorted(path for name in near for path in known[name]))
     if not paths:
         return ""
     return f"Name it by its full path: {paths}." if same else f"Did you mean {paths}?"
+
+
+def _similar(name: str, known: Iterable[str]) -> list[str]:
+    """Return the most similar name. The ending that all plans share does not count."""
+    ending = PLANS.removeprefix("*")
+    stems = {each.removesuffix(ending): each for each in known}
+    return [stems[each] for each in get_close_matches(name.removesuffix(ending), stems, 1)]
 
 
 def ensure_present(place: PlanPlace) -> None:

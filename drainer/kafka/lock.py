@@ -365,7 +365,8 @@ class GroupLock:
             self._lose(
                 f"{who} took the lock on group {self.group}, while this process was suspended or"
                 " disconnected",
-                "Let that drain finish. Both may have handled some sub-messages.",
+                f"{'Let that drain finish' if others else 'Resume with the plan'}. If it drains the"
+                " same topic, both may have handled some sub-messages.",
             )
         elif members:
             self._membership = Membership.MEMBER

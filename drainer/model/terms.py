@@ -212,8 +212,11 @@ class Terms(JsonRecord):
     options: Mapping[str, str] = field(default_factory=dict)
 
     def options_with(self, given: Mapping[str, str] | None) -> dict[str, str]:
-        """Return the handler's options. A given option replaces the one that the plan keeps."""
-        return {**self.options, **(given or {})}
+        """Return the handler's options. A given option replaces the one that the plan keeps.
+
+        An empty value drops an option.
+        """
+        return {name: text for name, text in {**self.options, **(given or {})}.items() if text}
 
     @property
     def connection_words(self) -> tuple[str, ...]:

@@ -51,6 +51,7 @@ class ResumeRequest:
         handler: the reference of the handler.
         limits: the broker limits, in place of those of the plan; False for none.
         engine: the name of the engine that will drain.
+        asks: whether a person reads the warnings, and has to confirm the drain after that.
     """
 
     failures: FailureSettings | None = None
@@ -61,6 +62,7 @@ class ResumeRequest:
     handler: str | None = None
     limits: CapCurve | Literal[False] | None = None
     engine: str = PROCESS
+    asks: bool = False
 
     def over(self, known: Terms) -> Terms:
         """Return the terms of a plan, overridden by what is requested."""
@@ -93,8 +95,7 @@ def prepare_resume(
     Raises PlanRefused or GroupActive when it can't be resumed.
     """
     terms, known = request.over(loaded.plan.terms), loaded.plan.account
-    checks = examine(cluster, loaded, gap_accepted=request.accept_gap)
-    ensure_all(checks)
+    ensure_all(checks := examine(cluster, loaded, gap_accepted=request.accept_gap))
     logs = cluster.log_bounds(terms.topic, tuple(known.partitions), terms.isolation)
     gaps = known.gaps({n: log.start for n, log in logs.items()}) if request.accept_gap else {}
     known = known.past(gaps)
@@ -136,7 +137,8 @@ def prepare_resume(
         warnings=(
             *filter(None, [readers]),
             *_warnings(cluster, loaded, plan, policy, gaps, open_),
-            *(*_lacking(loaded.plan, options, last, running, handler), *replaced),
+            *_lacking(loaded.plan, running.options or {}, asks=request.asks),
+            *(*_more_calls(last, running, handler), *replaced),
         ),
         open_transactions=open_,
         needs_yes=readers is not None,
@@ -273,22 +275,29 @@ def _changes(
     yield from before.changes_to(Settings(running, terms.failures))
 
 
-def _lacking(
-    plan: OffsetPlan,
-    options: Mapping[str, str],
-    last: LocalSettings | None,
-    running: LocalSettings,
-    handler: LoadedHandler,
-) -> Iterator[str]:
-    """Warn of what a person may have chosen for the last run, and forgotten for this one.
+def _lacking(plan: OffsetPlan, options: Mapping[str, str], *, asks: bool) -> Iterator[str]:
+    """Warn of options of the handler that the last run had, and that this run lacks.
 
-    These are options of the handler, without which it may do something else, and a lower
-    concurrency.
+    Without them the handler may do something else, such as write to another place. So if nobody is
+    asked, this raises PlanRefused.
     """
     known = {**plan.terms.options, **options}
-    given = plan.account.resuming.handler_options.items()
-    if lacking := [text for name, text in given if name not in known]:
-        yield f"the last run had {listed(lacking)}, which this run lacks"
+    last = plan.account.resuming.handler_options
+    if lacking := {name: text for name, text in last.items() if name not in known}:
+        found = f"the last run had {listed([*lacking.values()])}, which this run lacks"
+        if not asks:
+            raise PlanRefused(
+                found,
+                hint="Add that, or other values: without it, the handler may write to another"
+                f" place. An empty value drops an option: --set {next(iter(lacking))}=",
+            )
+        yield found
+
+
+def _more_calls(
+    last: LocalSettings | None, running: LocalSettings, handler: LoadedHandler
+) -> Iterator[str]:
+    """Warn of more calls at once than the last run had."""
     if last is None:
         return
     both = (Concurrency.of(each.concurrency) for each in (last, running))

@@ -241,7 +241,7 @@ def _warnings(
     if leaps:
         yield f"--from skips offsets: {listed(leaps)}"
     if cluster.group(lock_group(request.group, commits=request.commits)).members:
-        yield "another drain of this group seems to run; this one would wait"
+        yield "another drain of this group seems to run; if it does, this one is refused"
     if seen is not None and backlog.offsets:
         finished = "finished " if seen.plan.account.complete else ""
         drain = f"{finished}drain {seen.plan.terms.drain_id}"

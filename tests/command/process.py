@@ -11,14 +11,17 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from command.forks import Forked, can_fork
 from command.record import Record, every_place
+from drainer.errors import DrainerError
 from drainer.kafka.cluster import Cluster
+from drainer.model.plan import OffsetPlan
 from kafka.topic import Topic, eventually
 
 PROGRAM = (sys.executable, "-m", "drainer")
@@ -234,9 +237,25 @@ class Command:
 
     def start(self, *words: str, env: Mapping[str, str] | None = None) -> Running:
         streams = self.streams / str(len(self._started))
-        running = Running(words, self.folder, self.env | dict(env or {}), streams, self.by)
+        running = Running(
+            (*words, *self._dropped(words)),
+            self.folder,
+            self.env | dict(env or {}),
+            streams,
+            self.by,
+        )
         self._started.append(running)
         return running
+
+    def _dropped(self, words: Sequence[str]) -> Iterator[str]:
+        """The options that drop those of the last run which an unattended resume lacks."""
+        if words[:1] != ("resume",) or "--yes" not in words:
+            return
+        with suppress(OSError, ValueError, DrainerError):
+            last = OffsetPlan.decode((self.folder / words[1]).read_bytes()).account.resuming
+            given = {each.partition("=")[0] for each in words}
+            for name in last.handler_options.keys() - given:
+                yield from ("--set", f"{name}=")
 
     def __call__(self, *words: str, code: int = 0, env: Mapping[str, str] | None = None) -> Outcome:
         return self.start(*words, env=env).ends(code)

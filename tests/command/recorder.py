@@ -38,7 +38,8 @@ class Recorder(Handler):
     """Base of both kinds; ``_record`` is a file open for appending, a line a write."""
 
     def open(self, context: Context) -> None:
-        self.options = options = dict(context.options)
+        # A resume drops an option of the last run by giving it an empty value.
+        self.options = options = {n: text for n, text in context.options.items() if text}
         assert options.get("token") == context.extras("http.").get("token")
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         self._record = os.open(options["record"], flags, 0o600)

@@ -19,7 +19,7 @@ from drainer.model.progress import Progress
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Summary
 from drainer.operations.drain import Callbacks, drain
-from drainer.operations.resume import prepare_resume
+from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.store.plan_file import PlanFile
 from kafka.topic import Topic
@@ -75,8 +75,9 @@ class Story:
         )
         return prepare(self.cluster, request, LocalSettings())
 
-    def prepared_to_resume(self, handler: Handler | None = None) -> Prepared:
-        found = prepare_resume(self.cluster, self.file, self.file.load(), LocalSettings())
+    def prepared_to_resume(self, handler: Handler | None = None, *, asks: bool = False) -> Prepared:
+        loaded, request = self.file.load(), ResumeRequest(asks=asks)
+        found = prepare_resume(self.cluster, self.file, loaded, LocalSettings(), request)
         return found if handler is None else replace(found, handler=LoadedHandler("h", handler))
 
     def drain(

@@ -82,12 +82,12 @@ def test_a_resume_that_handles_nothing_leaves_the_plan_as_it_was(
 
     for _ in range(2):
         with pytest.raises((Refused, KeyboardInterrupt)):
-            story.drain(story.prepared_to_resume(handler))
+            story.drain(story.prepared_to_resume(handler, asks=True))
 
     after = story.file.load()
     assert changed(after.plan, generation=plan.account.generation) == before.plan
     assert after.warnings == before.warnings
-    assert story.drain(story.prepared_to_resume()).messages.done == MESSAGES
+    assert story.drain(story.prepared_to_resume(asks=True)).messages.done == MESSAGES
 
 
 @pytest.mark.parametrize("number", [SIGINT, SIGTERM], ids=["SIGINT", "SIGTERM"])
@@ -167,9 +167,17 @@ def test_a_resume_without_handler_options_of_the_last_run_names_them(story: Stor
     before = Resuming(options, ("--set url=…", "--tune on-end=…"), "process", "5")
     story.file.write(changed(story.write_plan(20), resuming=before, options={"kept": "1"}))
 
-    warnings = story.prepared_to_resume().action.warnings
-
-    assert "the last run had --set ms=200, --set url=…, which this run lacks" in warnings
+    lacks = "the last run had --set ms=200, --set url=…, which this run lacks"
+    warnings = story.prepared_to_resume(asks=True).action.warnings
+    assert lacks in warnings
+    with pytest.raises(PlanRefused, match=lacks) as caught:  # Nobody is asked, as with --yes.
+        story.prepared_to_resume()
+    assert (caught.value.hint or "").endswith("drops an option: --set ms=")
+    dropped = LocalSettings(options={"ms": "", "url": "http://new"})
+    loaded = story.file.load()
+    prepared = prepare_resume(story.cluster, story.file, loaded, dropped)
+    assert not any("which this run lacks" in each for each in prepared.action.warnings)
+    assert prepared.plan.terms.options_with(dropped.options) == {"url": "http://new"}
 
 
 def test_all_that_a_resume_changes_is_shown_and_kept_and_more_calls_at_once_are_a_warning(
