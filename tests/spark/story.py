@@ -24,7 +24,7 @@ from drainer.model.status import Status, Summary
 from drainer.model.terms import LetterFilter, RedriveSettings
 from drainer.operations.drain import Callbacks, drain
 from drainer.operations.engine import IN_PROCESS
-from drainer.operations.resume import prepare_resume
+from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.spark.api import SparkEngine
 from drainer.spark.session.session import Session
@@ -109,7 +109,10 @@ class Story:
     def resume(self, **running: Any) -> Summary:
         file = PlanFile(self.plan_path)
         return self._drain(
-            lambda cluster, local: prepare_resume(cluster, file, file.load(), local), **running
+            lambda cluster, local: prepare_resume(
+                cluster, file, file.load(), local, ResumeRequest(asks=True)
+            ),
+            **running,
         )
 
     def redrive(self, sub_keys: Iterable[str] = (), **running: Any) -> Summary:
