@@ -115,7 +115,7 @@ def test_a_submitted_drain_that_was_killed_is_resumed_from_its_plan_in_an_object
     assert 0 < len(command.record.done()) < len(values) * 2
 
     named = ("--handler", f"{command.handlers}:{ON_THE_LOOP}", "--yes")
-    resume = ["resume", plan, *named, *command.options(), "-c", "20"]
+    resume = ["resume", plan, *named, *command.options(pause_ms=20), "-c", "20"]
     with Submitted(command, *where, *resume) as second:
         second.ends(0)
 
