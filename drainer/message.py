@@ -289,8 +289,13 @@ class SubMessage(LaneEntry):
         return f"{self.message}[{self.index}]"
 
     def __repr__(self) -> str:
-        keys = (self.key,) if self.keys is None else self.keys
-        return f"<{type(self).__name__} {', '.join(map(key_repr, keys))}>"
+        return f"<{type(self).__name__} {keys_repr(self)}>"
+
+
+def keys_repr(sub: SubMessage) -> str:
+    """Return the sub-keys of a sub-message as an error shows them, masked if masking is on."""
+    keys = (sub.key,) if sub.keys is None else sub.keys
+    return ", ".join(map(key_repr, keys))
 
 
 class ShippedMessage(Message):

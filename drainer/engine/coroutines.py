@@ -16,7 +16,7 @@ from drainer.engine.workers import Calls, Workers, watch_interval_s
 from drainer.errors import HandleFailed
 from drainer.host.calls import ensure_done
 from drainer.host.forks import FORKS, end_if_forked
-from drainer.message import SubMessage
+from drainer.message import SubMessage, keys_repr
 
 SLICE_S = 0.01  # Handlers that never wait may keep the event loop to themselves for this long.
 # An attempt is cancelled up to this many times, with the handler's timeout between two times.
@@ -281,7 +281,7 @@ class _Timed:
 def _not_to_be_cancelled(sub: SubMessage, times: int) -> HandleFailed:
     return HandleFailed(
         f"handle ignored {times} cancellations after --tune timeout, for sub-message {sub}"
-        f" ({sub!r})",
+        f" ({keys_repr(sub)})",
         hint="Don't catch asyncio.CancelledError in the handler, then resume.",
     )
 

@@ -25,7 +25,7 @@ from drainer.errors import (
     account_wrong,
 )
 from drainer.handler import Fatal
-from drainer.message import SubMessage, Unsplit
+from drainer.message import SubMessage, Unsplit, keys_repr
 from drainer.model.account import ParkedLane
 from drainer.model.listed import counted
 from drainer.model.progress import Counts
@@ -158,7 +158,7 @@ def halted_at(sub: SubMessage, error: BaseException, why: str | None) -> Drainer
     elif why in (None, NOTHING_SUCCEEDED) and not isinstance(error, Fatal):
         hint += " To go past it, resume with --on-failure park or dead-letter."
     return HandleFailed(
-        f"{reason}handle failed for sub-message {sub} ({sub!r}){attempts}: {cause}",
+        f"{reason}handle failed for sub-message {sub} ({keys_repr(sub)}){attempts}: {cause}",
         hint=hint,
         cause=error,
     )

@@ -18,7 +18,7 @@ _ARGUMENTS = {
     "topic": "topic",
     "group": "group",
     "handler": "handler",
-    "plan": "plan",
+    "plan": "the argument plan",
     "until": "until",
     "first": "first",
     "latency": "latency",

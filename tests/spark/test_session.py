@@ -252,7 +252,7 @@ def test_a_drain_on_a_session_that_is_there_leaves_it_as_it_was_and_can_be_inter
 
     with pytest.raises(PlanRefused, match="another drain") as raised:
         drain(group="another")
-    assert raised.value.__notes__ == ["hint: Name another file with plan."]
+    assert raised.value.__notes__ == ["hint: Name another file with the argument plan."]
     with pytest.raises(PlanRefused, match="another drain"):
         drain(commit=False)
 
