@@ -89,6 +89,8 @@ def people(stage: Stage, mode: int, group: int = 0) -> Iterator[People]:
         stage.close()
         for each in (folder, *(Path(f"/tmp/drainer-{uid}") for uid in (ANNA, BEN, MALLORY))):
             shutil.rmtree(each, ignore_errors=True)
+        for streams in folder.parent.glob(f"{folder.name}-*"):  # of the commands
+            streams.unlink()
 
 
 @case(
