@@ -65,7 +65,10 @@ of_types = partial(
 
 
 def log_message(text: str) -> None:
-    """Write a line to the logger ``drainer``. Python prints warnings unless it is configured."""
+    """Write a line to the logger ``drainer``.
+
+    If the program has not configured that logger, Python prints its warnings on stderr.
+    """
     level = logging.WARNING if text.startswith("warning: ") else logging.INFO
     logging.getLogger("drainer").log(level, "%s", text)
 

@@ -318,7 +318,8 @@ def state_of(found: FoundDrain) -> str:
     if found.left is not None:
         return found.left.account.how_ended
     if status is None:
-        return "silent" if found.age_s == inf else "starting"  # inf: it does not answer.
+        # The age is infinite if the drain does not answer.
+        return "silent" if found.age_s == inf else "starting"
     signs = (
         (status.control.stopping is not None, "stopping"),
         (found.age_s > SILENT_S, "silent"),

@@ -72,7 +72,11 @@ class SubMessageCount:
         self._seen: set[int] = set()
 
     def add(self, letter: Letter) -> None:
-        """Count a letter. Each drain has its own sub-messages, and so has each foreign letter."""
+        """Count a letter.
+
+        Letters of different drains are never about the same sub-message, and neither are two
+        letters that other tools wrote.
+        """
         self.letters += 1
         if letter.drain_id and len(self._seen) < TOLD_APART:
             before = len(self._seen)

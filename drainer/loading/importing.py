@@ -54,7 +54,8 @@ def import_place(place: str, reference: str) -> tuple[ModuleType, str]:
     module = _import_module(folder, name, reference)
     # drainer's own modules are those of the package that runs, even in a clone of it.
     if _lies_in(folder, name) and not (place == name and name.startswith("drainer.")):
-        # A module that is a file has the same place as its path, so both name the same handler.
+        # The place of a module that is a single file is the path of that file, so that the name and
+        # the path of a module stand for the same handler.
         file = folder / f"{name}.py"
         return module, str(file if module.__file__ == str(file) else folder / name)
     if "/" in place:  # A module of this name elsewhere is not the requested one.

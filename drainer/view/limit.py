@@ -96,7 +96,8 @@ def limit_of(status: Status) -> Bottleneck:
         Bottleneck.RETRIES: only_retries
         or failures.waiting >= max(1, limits.concurrency - workers),
         Bottleneck.ENGINE: engine is not None and engine.limit(status) is not None,
-        # Right after a barrier, many lanes are ready at once, and the next one soon stops them.
+        # Barriers come before the machine: right after one, many lanes are ready at once, and soon
+        # the next barrier stops them.
         Bottleneck.BARRIER: limits.behind_barriers > 1,
         Bottleneck.STARTS: limits.lanes_ready > limits.concurrency,
         Bottleneck.TAIL: all_read,
