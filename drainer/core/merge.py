@@ -1,10 +1,10 @@
 """Folding the records of tasks into the offset plan, so that nothing is counted twice.
 
-A drain on Spark dispatches its backlog to tasks, which write records. The plan takes the records
-in, again and again while the tasks run, and once more when it is loaded after a crash.
+A drain on Spark hands its backlog to tasks, slice by slice, and these write records. The plan takes
+the records in, again and again while the tasks run, and once more when it is loaded after a crash.
 
 Finished ranges may be merged any number of times, but counts may not. So the plan also keeps what
-it has counted already of the dispatches that are under way. All counts are in the claim "all".
+it has counted already of the slices that are under way. All counts are in the claim "all".
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def merged(records: Iterable[TaskRecord]) -> TaskRecord:
 
 
 def _joined(each: Sequence[Progress]) -> Progress:
-    """Join the progress of many records at once, because a dispatch may have thousands."""
+    """Join the progress of many records at once, because a task may have thousands."""
     partial: dict[int, Partial] = {}
     for offset, part in chain.from_iterable(progress.partial.items() for progress in each):
         partial[offset] = partial[offset] | part if offset in partial else part
@@ -110,7 +110,7 @@ def fold(plan: OffsetPlan, reports: Iterable[TaskRecord]) -> OffsetPlan:
 
     Args:
         plan: the plan of a drain on Spark. It may have any part of the reports already.
-        reports: one record for each task of each dispatch, with all that it reported (``merged``).
+        reports: one record for each task of each slice, with all that it reported (``merged``).
 
     Raises ValueError when the plan has no state on Spark.
     """

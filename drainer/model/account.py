@@ -187,16 +187,16 @@ class PartitionPlan:
 class StateReference(JsonRecord):
     """The place where Spark tasks record their progress, and which records the plan has taken in.
 
-    Each driver of the drain works in an epoch of its own, in which it numbers its dispatches to
-    tasks. The plan has all records of earlier epochs. Of this epoch, it has all records of the
-    dispatches below ``next``, except those in ``open``, which have not ended. Of an open or a later
-    dispatch, the plan may have some records.
+    Each driver of the drain works in an epoch of its own, in which it numbers the slices of the
+    backlog. The plan has all records of earlier epochs. Of this epoch, it has all records of the
+    slices below ``next``, except those in ``open``, which have not ended. Of an open or a later
+    slice, the plan may have some records.
 
     Attributes:
         uri: the place of the records.
-        counted: the counts that the plan's account has from open dispatches, by partition.
-        unhandled: the counts by name that the plan's account has from open dispatches.
-        units: messages that ``split`` rejected in dispatches that are under way, by partition. Most
+        counted: the counts that the plan's account has from open slices, by partition.
+        unhandled: the counts by name that the plan's account has from open slices.
+        units: messages that ``split`` rejected in slices that are under way, by partition. Most
             claims have no part of such a message, so they report it as finished before its outcome
             is decided.
     """
@@ -209,11 +209,11 @@ class StateReference(JsonRecord):
     unhandled: Unhandled = field(default_factory=Unhandled)
     units: Mapping[Whole, str] = field(default_factory=dict)
 
-    def has_taken(self, epoch: int, dispatch: int) -> bool:
-        """Return whether the plan has all records of a dispatch. If so, they must not be added."""
+    def has_taken(self, epoch: int, number: int) -> bool:
+        """Return whether the plan has all records of a slice. If so, they must not be added."""
         if epoch != self.epoch:
             return epoch < self.epoch
-        return dispatch < self.next and dispatch not in self.open
+        return number < self.next and number not in self.open
 
 
 @dataclass(frozen=True, slots=True)

@@ -265,7 +265,7 @@ class SparkEngine:
 
     settings: SparkSettings
     spark: SparkSession | None = None
-    # Seconds until the session, its workers and the first wave are ready, measured on local[2].
+    # Seconds until the session, its workers and the first slice are ready, measured on local[2].
     start_s = 10.0
 
     @property

@@ -1,4 +1,4 @@
-"""The driver of a drain on Spark, which drains wave by wave until the backlog is empty.
+"""The driver of a drain on Spark, which drains slice by slice until the backlog is empty.
 
 The drain ends as it does in one process: when everything is finished, when a person interrupts it,
 when the handler fails, or when it is no longer safe to go on. In each case the plan has what is
@@ -39,11 +39,10 @@ from drainer.model.status import FailureStatus, HealthStatus, Status, Summary
 from drainer.operations.engine import LocalContext
 from drainer.spark.assign.aggregation import Aggregation
 from drainer.spark.assign.control import ControlChannel, QuotaAllocator
-from drainer.spark.assign.jobs import Jobs
-from drainer.spark.assign.reading import BEGUN_LOOK_S, Reader, WaveSettings, typical_bytes
+from drainer.spark.assign.query import Queries
 from drainer.spark.assign.status import repeat_words
 from drainer.spark.assign.task_monitor import QUIET_S, TaskMonitor
-from drainer.spark.assign.work import WaveRunner, of_one_task, shards_for
+from drainer.spark.assign.work import SliceRunner, of_one_task, typical_bytes
 from drainer.spark.session.failure import SparkBroke, spark_failures
 from drainer.spark.session.session import Slots
 from drainer.spark.session.settings import STARTING, SparkSettings
@@ -84,8 +83,8 @@ def run_on_spark(
             if session.ui is not None:
                 context.print_line(f"Spark's UI is at {session.ui}")
             loop = opened.enter_context(event_loop())
-            jobs = Jobs(session, f"drainer {drain_id}")
-            run = SparkRun(context, settings, jobs, slots, shipped)
+            queries = Queries(session, f"drainer {drain_id}")
+            run = SparkRun(context, settings, queries, slots, shipped)
             life = Lifecycle(context, run, run.checkpointer, run.ending)
         return loop.run_until_complete(life.run())
 
@@ -96,7 +95,7 @@ class SparkRun:
 
     context: LocalContext
     settings: SparkSettings
-    jobs: Jobs
+    queries: Queries
     slots: Slots
     shipped: Shipped
 
@@ -131,16 +130,13 @@ class SparkRun:
         self.checkpointer = Checkpointer(
             context, self._aggregation, self._monitor.overall, self.ending.end
         )
-        waves = WaveSettings(
+        self._work = SliceRunner(
+            plan,
+            self.queries,
             self._handler,
-            settings.wave_bytes,
             slots,
-            settings.shards or shards_for(slots.most),
+            settings.slice_bytes,
             typical_bytes(context.cluster.settings, plan),
-        )
-        self._reader = Reader(plan, self._aggregation.watermarks, waves, self.jobs)
-        self._work = WaveRunner(
-            self._reader,
             self._state,
             self._monitor,
             self.checkpointer,
@@ -149,12 +145,12 @@ class SparkRun:
             self.ending.end,
         )
         self._working: asyncio.Task[None] | None = None
-        # ``_kept`` has the dispatches whose reports are in the state. ``_kept_to`` is the number of
-        # the last dispatch that was added to it.
+        # ``_kept`` has the slices whose reports are in the state. ``_kept_to`` is the number of the
+        # last slice that was added to it.
         self._kept: set[int] = set()
         self._kept_to = 0
         self._reports_due_s = self._slots_due_s = 0.0
-        self.ending.at_once.append(self._reader.stop)
+        self.ending.at_once.append(self._work.stop)
 
     def _handler_spec(self, uri: str, tasks: int) -> HandlerSpec:
         context, plan = self.context, self.context.plan
@@ -171,7 +167,7 @@ class SparkRun:
         )
 
     async def _begin_to_read(self) -> None:
-        """Begin to read the first wave, and return when a task has opened the handler and reached
+        """Begin to read the first slice, and return when a task has opened the handler and reached
         Kafka.
 
         Raises Refused if the tasks can't work, or the error that stopped the drain. In both cases
@@ -181,19 +177,20 @@ class SparkRun:
         try:
             # If this process ends now, for whatever reason, tasks may still be at work.
             self.context.lock.linger(True)
-            if self._reader.begin():
+            if self._work.begin():
                 await self._reads()
         except BaseException:
             await self._leave_tasks()
             raise
-        self._reader.is_patient = True
+        self._work.is_patient = True
 
     async def _reads(self) -> None:
         epoch, begun_s = self._handler.epoch, monotonic()
         report_s = ANSWER_S
         while True:
             self.context.control.ensure_wanted()
-            has_read, is_ending = self._reader.ready, self.ending.has_come
+            reading, is_ending = self._work.reading, self.ending.has_come
+            has_read = reading is not None and reading.done()
             if await blocking_call(self._state.is_reading, epoch):
                 return
             if is_ending:
@@ -202,9 +199,10 @@ class SparkRun:
                     what = "while Spark's tasks were checked; nothing was handled"
                     cause = Signalled(f"{cause} {what}")
                 raise cause
-            if has_read:
+            if reading is not None and has_read:
                 try:
-                    await self._reader.ensure_read()
+                    with raised_as(Refused, Interrupted):
+                        await reading
                 except LockLost:
                     if await blocking_call(self._state.epoch) != epoch:
                         raise
@@ -217,13 +215,14 @@ class SparkRun:
                 doing = OPENING if opening else NOT_BEGUN
                 self.context.print_line(f"{doing} ({report_s:g}s){'' if opening else why}")
                 report_s *= 2
-            await asyncio.sleep(BEGUN_LOOK_S)
+            await asyncio.sleep(self._state.look_s)
 
     async def _leave_tasks(self) -> None:
-        """End the tasks of the first wave. Once they write no more, remove what they wrote."""
+        """End the tasks of the first slice. Once they write no more, remove what they wrote."""
+        self._work.stop()
         with suppress(DrainerError):
             await blocking_call(partial(self._channel.send, stop="nothing is drained"))
-        await self._reader.cancel()
+        await self._work.cancel()
         with suppress(DrainerError):
             await self._close_handlers(None)
         await self._remove_state()
@@ -240,10 +239,11 @@ class SparkRun:
         try:
             await self.checkpointer.save(commit=False)
         except BaseException:
-            await self._reader.cancel()
+            self._work.stop()
+            await self._work.cancel()
             raise
         self.checkpointer.start()
-        self._working = spawn(self._work.run(), "waves", self.ending.end)
+        self._working = spawn(self._work.run(), "slices", self.ending.end)
 
     def pause(self, paused: bool) -> None:
         self._quota.pause(paused)
@@ -258,19 +258,19 @@ class SparkRun:
         self._channel.totals = self._work.totals()
         self._work.check_limit()
         if monotonic() >= self._slots_due_s:
-            self._slots_due_s = monotonic() + self.jobs.session.slots_s
+            self._slots_due_s = monotonic() + self.queries.session.slots_s
             with suppress(DrainerError):  # If Spark is gone, the jobs that run raise an error.
-                before, count = self.slots.count, await blocking_call(self.jobs.slots)
-                self.slots.look(count, self._work.busy, monotonic())
+                before, count = self.slots.count, await blocking_call(self.queries.slots)
+                self.slots.look(count, self._aggregation.busy, monotonic())
                 if count < before and not self.slots.grows:
                     self._print_event(f"Spark lost executors: {count} of {before} slots are left")
-        await self._forget_dispatches()
+        await self._forget_slices()
 
     async def _print_repeats(self) -> None:
         while self._monitor.repeats:
-            lost, host, shards = self._monitor.repeats.popleft()
+            lost, host, shard = self._monitor.repeats.popleft()
             failed = await blocking_call(self._state.has_ended, lost)
-            self._print_event(repeat_words(host, shards, failed=failed))
+            self._print_event(repeat_words(host, shard, failed=failed))
 
     def _print_event(self, what: str) -> None:
         self.context.print_line(f"{clock(self.context.runtime.now())}  {what}")
@@ -281,11 +281,10 @@ class SparkRun:
         if concurrency != Concurrency.of(before.running.concurrency):
             self._quota.use(concurrency)
         if settings.failures != before.failures:
-            self._reader.failures = settings.failures
             with suppress(DrainerError):  # The next beat sends them again.
                 await blocking_call(partial(self._channel.send, failures=settings.failures))
 
-    async def _forget_dispatches(self) -> None:
+    async def _forget_slices(self) -> None:
         """Remove the reports that are in the plan by now. Otherwise the state would grow for as
         long as the drain lasts."""
         reference = self.checkpointer.written.account.state
@@ -294,25 +293,25 @@ class SparkRun:
         self._kept.update(range(self._kept_to + 1, reference.next))
         self._kept_to = reference.next - 1
         epoch = self._handler.epoch
-        for dispatch in [each for each in self._kept if reference.has_taken(epoch, each)]:
+        for number in [each for each in self._kept if reference.has_taken(epoch, each)]:
             try:
-                await blocking_call(self._state.remove_dispatch, epoch, dispatch)
+                await blocking_call(self._state.remove_slice, epoch, number)
             except DrainerError:
                 return  # The next check tries again.
-            self._kept.remove(dispatch)
+            self._kept.remove(number)
 
     async def wind_down(self, cause: BaseException | None, grace_s: float) -> BaseException | None:
-        if isinstance(cause, Refused) and self._monitor.waves:
-            # A refusal means that nothing was handled, but tasks have handled earlier waves.
+        if isinstance(cause, Refused) and self._monitor.tasks_most:
+            # A refusal means that nothing was handled, but tasks may have handled something.
             hint = cause.hint or "Resume with the plan."
             cause = Interrupted(str(cause), hint=hint, cause=cause)
-        self._reader.stop()
+        self._work.stop()
         reason = "the drain is over" if cause is None else f"the drain is stopping: {cause}"
         at_rest = await self._bring_to_rest(reason)
         try:
             await self._work.read_reports()
             if at_rest and not self._aggregation.unbalanced:
-                await self._work.end_dispatches()
+                await self._work.end_slices()
         except DrainerError:
             at_rest = False  # The last reports stay in the state, for a resume.
         self._at_rest = at_rest and not self._aggregation.unbalanced
@@ -340,7 +339,7 @@ class SparkRun:
         except DrainerError:
             await self._work.cancel()  # Spark ends the tasks.
             reported = await self._are_cut()
-        await self._reader.cancel()
+        await self._work.cancel(reading=True)
         # Each task takes the grace that it began with, which may be longer than the new one.
         grace_s = max(self.context.running.grace_s, self._work.settings.running.grace_s)
         at_rest = await self.ending.within(self._work.rest(), grace_s + LEAVE_S)
@@ -379,19 +378,19 @@ class SparkRun:
         self._monitor.measure(plan)
 
     def status(self, plan: OffsetPlan) -> Status:
-        status = self._monitor.status(plan, ahead=self._reader.reads)
+        status = self._monitor.status(plan, ahead=self._work.reads)
         auto = None if self._quota.search is None else auto_status(self._quota.search)
         return replace(
-            self._reader.complete_status(status, waited_for=not self._work.under_way),
+            self._work.complete_status(status),
             limits=replace(status.limits, auto=auto),
-            health=HealthStatus(self._monitor.trouble or self._reader.trouble),
+            health=HealthStatus(self._monitor.trouble or self._work.trouble),
         )
 
     def sum_up(self, summary: Summary) -> Summary:
         return replace(
             summary,
             engine="spark",
-            engine_counts={"waves": self._monitor.waves, "tasks": self._monitor.tasks_most},
+            engine_counts={"slices": self._monitor.slices, "tasks": self._monitor.tasks_most},
             left_alone=None if self.context.plan.terms.redrive is None else self._work.left_alone,
         )
 

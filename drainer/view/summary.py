@@ -357,7 +357,7 @@ def _headline(summary: Summary) -> Line:
             left = _to_go(summary, "message", summary.last.progress.eta_s)
             if (turn := summary.last.progress.turn) is not None:
                 left = priority.to_go(turn) + _to_go(summary, "message")
-            began = summary.sub_messages.read or summary.engine_counts.get("waves")
+            began = summary.sub_messages.read or summary.engine_counts.get("slices")
             outcome = "no data lost" if began else "nothing was handled"
             return Line(how, Tone.WARN, STOPPED, f"{'' if summary.lost else f'; {outcome}'}{left}")
         case other:

@@ -43,11 +43,11 @@ CUSTOMERS, DOCUMENTS = 10, 400  # The customers, and the documents of each.
 # It has no factor in common with the numbers above, so each run of 60 messages has every fan-out
 # once.
 STRIDE = 37
-PADDING = "x" * 200  # With this padding of each operation, the backlog has several waves.
+PADDING = "x" * 200  # With this padding of each operation, the backlog has several slices.
 SHOW_FROM_S = 0.2  # The time between two tries to find the drain.
 ENGINES = {
     "process": ("--engine", "process"),
-    "spark": ("--master", "local[2]", "--engine", "spark", "--spark-conf", "drainer.wave=4MiB"),
+    "spark": ("--master", "local[2]", "--engine", "spark", "--spark-conf", "drainer.slice=4MiB"),
 }
 
 

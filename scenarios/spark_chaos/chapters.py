@@ -158,7 +158,7 @@ def stood_still(stage: Stage) -> Report:
 def broker_killed(stage: Stage) -> Report:
     """Kill the broker, and start it again. The drain must wait, and then continue."""
     with _chapter(stage, times=2, rewinds=False) as (backlog, place, report):
-        process = place.begin(backlog, "--spark-conf", "drainer.wave=512KiB")
+        process = place.begin(backlog, "--spark-conf", "drainer.slice=512KiB")
         for _ in range(1 if stage.short else 3):
             if not backlog.at_work(process, 4_000):
                 break

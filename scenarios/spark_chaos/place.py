@@ -13,7 +13,7 @@ from scenarios.connect_server import ConnectServer
 from scenarios.spark_chaos.processes import below, jvm_of
 
 ALONE = "local[2,4]"
-WAVE = "4MiB"
+SLICE = "4MiB"
 
 
 class Place:
@@ -26,8 +26,8 @@ class Place:
         pairs = () if server else [f"{key}={value}" for key, value in conf.items()]
         where = ("--master", master if server is None else server.url)
         options = [word for pair in pairs for word in ("--spark-conf", pair)]
-        wave = ("--spark-conf", f"drainer.wave={WAVE}") if master == ALONE else ()
-        self._words = ("--engine", "spark", *where, *options, *wave)
+        slice = ("--spark-conf", f"drainer.slice={SLICE}") if master == ALONE else ()
+        self._words = ("--engine", "spark", *where, *options, *slice)
 
     @classmethod
     @contextmanager

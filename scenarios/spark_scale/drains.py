@@ -116,7 +116,7 @@ def bench() -> Iterator[Bench]:
 
 def on_spark(master: str, wave: str | None = None) -> list[str]:
     options = ["--engine", "spark", "--master", master]
-    return options if wave is None else [*options, "--spark-conf", f"drainer.wave={wave}"]
+    return options if wave is None else [*options, "--spark-conf", f"drainer.slice={wave}"]
 
 
 class Events:

@@ -22,7 +22,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts, Progress
 from drainer.spark.assign.aggregation import Aggregation
 from drainer.spark.assign.schedule import SLICE_BYTES_LEAST
-from drainer.spark.session.settings import WAVE_BYTES
+from drainer.spark.session.settings import SLICE_BYTES
 from drainer.spark.state.records import Head, encode_record
 from drainer.store.journal import decode_line
 from scenarios.spark_scale import slots, steps
@@ -123,12 +123,12 @@ def _each_s(costs: Mapping[str, float]) -> float:
 
 def _subs(costs: Mapping[str, float]) -> float:
     """Return the number of sub-messages of a wave."""
-    return WAVE_BYTES / costs["log"]
+    return SLICE_BYTES / costs["log"]
 
 
 def _dispatches(costs: Mapping[str, float], cores: int) -> float:
     # Slices are read once, and each dispatch sorts their blocks out to tasks.
-    slices = min(cores, WAVE_BYTES / SLICE_BYTES_LEAST)
+    slices = min(cores, SLICE_BYTES / SLICE_BYTES_LEAST)
     return _subs(costs) / (((1 + DISPATCHES) * slices + cores) * costs["begin"])
 
 

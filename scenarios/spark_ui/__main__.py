@@ -32,7 +32,7 @@ from scenarios.spark_scale.slots import Load
 
 TOPIC, GROUP = "orders", "indexer"
 MESSAGES, CONCURRENCY, LATENCY_MS = 6_000, 400, 40
-WAVE = "512KiB"
+SLICE = "512KiB"
 DISPATCHES = 3  # The picture is taken once this many dispatches are done.
 PATIENCE_S = 240.0
 WIDTH, HEIGHT = 1280, 1600  # All of it is seen without scrolling.
@@ -59,7 +59,7 @@ def begin(folder: Path, servers: str, where: list[str]) -> subprocess.Popen[byte
         "--plan",
         str(folder / "plan.json"),
         "--spark-conf",
-        f"drainer.wave={WAVE}",
+        f"drainer.slice={SLICE}",
         "-c",
         str(CONCURRENCY),
     ]

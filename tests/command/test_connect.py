@@ -76,7 +76,7 @@ def test_a_session_that_expires_ends_the_drain_and_a_resume_goes_on(
     }
     with ConnectServer(tmp_path, conf=expiry) as server:
         where = on(server.url, command)
-        running = command.begin(topic, *where, "--spark-conf", "drainer.wave=2KiB", pause_ms=10)
+        running = command.begin(topic, *where, "--spark-conf", "drainer.slice=2KiB", pause_ms=10)
         command.wait_for(running, "done", 100, PATIENCE_S)
         running.signal(signal.SIGSTOP)
         eventually(lambda: "Closing session" in server.log, "the session expires", PATIENCE_S)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.long
 
 MESSAGES = 400
 SLOTS = 4
-ON_SPARK = ("--master", f"local[{SLOTS}]", "--spark-conf", "drainer.wave=4KiB")
+ON_SPARK = ("--master", f"local[{SLOTS}]", "--spark-conf", "drainer.slice=4KiB")
 HANDLER = """
 import json, os
 import drainer

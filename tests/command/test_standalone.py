@@ -48,7 +48,7 @@ def test_a_drain_begins_with_one_executor_and_deals_to_those_that_come(
         words = [word for each in conf for word in ("--spark-conf", f"spark.{each}")]
         state = ("--spark-conf", f"drainer.state={tmp_path / 'state'}")
         where = ("--master", spark.url, *state, *words)
-        options = ("--spark-conf", "drainer.wave=4MiB", "-c", "20")
+        options = ("--spark-conf", "drainer.slice=4MiB", "-c", "20")
         running = command.begin(topic, *where, *options, pause_ms=200)
         command.wait_for(running, "done", 1)  # The drain waits for no other executor.
         for _ in range(2):

@@ -77,7 +77,7 @@ def run(words: str, plan: Path = Path("p"), **env: str) -> Result:
         (f"{ON_SPARK} --master sc://h", "a place to record", ""),
         (f"{ON_SPARK} --spark-conf spark.speculation=true", "twice", ""),
         (f"{ON_SPARK} --spark-conf hidden", "must be NAME=VALUE", ""),
-        (f"{ON_SPARK} --spark-conf 'drainer.wave=2 pages'", "not a size", ""),
+        (f"{ON_SPARK} --spark-conf 'drainer.slice=2 pages'", "not a size", ""),
         (f"{ON_SPARK} --spark-conf drainer.task=4", "no setting drainer.task", "drainer.tasks"),
         (f"{ON_SPARK} --spark-conf spark.submit.pyFiles=none.zip", "does not exist", ""),
         (f"{LIMITS} --bytes 1KiB,,2KiB", "--bytes '' is not a size", ""),

@@ -1,7 +1,7 @@
 """Aggregation: what tasks reported, in whatever order, is in the plan, and no more.
 
 Runs of a drain are played with the dispatchers that tasks have, and compared with a list of what
-was finished: waves and dispatches side by side, attempts that die or wake up late, parked lanes,
+was finished: slices side by side, attempts that die or wake up late, parked lanes,
 connected lanes, barriers, crashes of the driver, and resumes with other shards, or by one process
 without any.
 """
@@ -12,7 +12,6 @@ import pickle
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from random import Random
 from types import MappingProxyType
 
@@ -35,8 +34,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts, Outcome, Partial, checksum_keys
 from drainer.model.ranges import Range, ranges_of
 from drainer.model.sub_messages import SubKeys, identify
-from drainer.spark.assign.aggregation import Aggregation, Dispatch
-from drainer.spark.assign.schedule import WAVES_MOST, Part, Schedule
+from drainer.spark.assign.aggregation import OPEN_MOST, Aggregation, Slice, SliceTask
 from drainer.spark.state.objects import Objects
 from drainer.spark.state.records import Head, TaskRecords
 from drainer.store.journal import decode_line
@@ -49,11 +47,10 @@ STATE = StateReference("/state", 1, 1)
 
 def halves(
     units: Mapping[int, tuple[Range, ...]] = MappingProxyType({}),
-) -> tuple[Aggregation, Dispatch]:
+) -> tuple[Aggregation, Slice]:
     aggregation = Aggregation(a_plan(100), "/state", 1)
-    subs = {"0/2": {0: 3}, "1/2": {0: 3}}
-    aggregation.begin(1, {0: (0, 10)}, {0: ((0, 10),)}, subs, units)
-    return aggregation, aggregation.dispatch([[(1, "0/2")], [(1, "1/2")]])
+    subs = {0: {0: 3}, 1: {0: 3}}
+    return aggregation, aggregation.begin(1, 2, {0: (0, 10)}, {0: ((0, 10),)}, subs, units)
 
 
 def head(claim: str, mark: int, done: int) -> Head:
@@ -73,38 +70,38 @@ def test_a_message_that_two_attempts_finished_between_them_leaves_a_plan_that_ca
     assert OffsetPlan.decode(plan.encode()).account.claims["0/2"][0] == whole
 
 
-def test_a_dispatch_that_does_not_add_up_makes_all_doubtful() -> None:
-    aggregation, dispatch = halves()
-    one, other = dispatch.tasks
-    aggregation.add_progress(one, head("0/2", 10, 3))
-    aggregation.add_progress(other, head("1/2", 10, 2))
+def test_a_slice_that_does_not_add_up_makes_all_doubtful() -> None:
+    aggregation, of = halves()
+    one, other = of.tasks
+    aggregation.add_progress(of, one, head("0/2", 10, 3))
+    aggregation.add_progress(of, other, head("1/2", 10, 2))
 
     with pytest.raises(DrainerError, match=r"task 1\.1 was given 3"):
-        aggregation.ensure_conserved(dispatch)
+        aggregation.ensure_conserved(of)
     assert aggregation.unbalanced
 
 
 def test_a_state_that_was_removed_takes_nothing_from_the_account() -> None:
-    aggregation, dispatch = halves()
-    aggregation.add_progress(dispatch.tasks[0], head("0/2", 4, 2))
+    aggregation, of = halves()
+    aggregation.add_progress(of, of.tasks[0], head("0/2", 4, 2))
     before = aggregation.counts()
 
-    for task in dispatch.tasks:
-        aggregation.add_whole_record(task, TaskRecord())
-    aggregation.end_dispatch(dispatch)
+    for task in of.tasks:
+        aggregation.add_whole_record(of, task, TaskRecord())
+    aggregation.end_slice(of)
 
     assert before[1].done == aggregation.counts()[1].done == 2
 
 
 def test_the_last_record_counts_where_news_of_it_never_came() -> None:
-    aggregation, dispatch = halves()
-    one, other = dispatch.tasks
+    aggregation, of = halves()
+    one, other = of.tasks
     reported = TaskRecord({"1/2": {0: progress_at(10)}}, {0: counts(done=3)})
-    aggregation.add_progress(one, head("0/2", 10, 3))
+    aggregation.add_progress(of, one, head("0/2", 10, 3))
 
-    aggregation.add_whole_record(other, reported)
-    aggregation.ensure_conserved(dispatch)
-    aggregation.end_dispatch(dispatch)
+    aggregation.add_whole_record(of, other, reported)
+    aggregation.ensure_conserved(of)
+    aggregation.end_slice(of)
 
     assert aggregation.counts()[1].done == 6
 
@@ -112,10 +109,10 @@ def test_the_last_record_counts_where_news_of_it_never_came() -> None:
 def test_a_claim_that_goes_past_a_message_that_did_not_split_has_nothing_of_it() -> None:
     """The message may split into something of that claim the next time."""
     units = {0: ((4, 5),)}
-    aggregation, dispatch = halves(units)
-    one, other = dispatch.tasks
-    aggregation.add_progress(one, head("0/2", 10, 3))
-    aggregation.add_progress(other, head("1/2", 4, 1))
+    aggregation, of = halves(units)
+    one, other = of.tasks
+    aggregation.add_progress(of, one, head("0/2", 10, 3))
+    aggregation.add_progress(of, other, head("1/2", 4, 1))
     plan = a_plan(100, claims=aggregation.claims(), state=aggregation.state)
     read = OffsetPlan.decode(plan.encode())
     assert read == plan
@@ -142,22 +139,22 @@ def test_a_claim_that_goes_past_a_message_that_did_not_split_has_nothing_of_it()
 def test_the_longest_lane_is_what_one_shard_has_more_than_the_others() -> None:
     aggregation = Aggregation(a_plan(100), "/state", 1)
     assert aggregation.longest_lane() == (0, 0)
-    for wave, hot in ((1, 500), (2, 700)):
-        range_ = (10 * wave - 10, 10 * wave)
-        subs = {f"{n}/4": {0: hot if n == 2 else 100} for n in range(4)}
-        aggregation.begin(wave, {0: range_}, {0: (range_,)}, subs, {})
+    for number, hot in ((1, 500), (2, 700)):
+        range_ = (10 * number - 10, 10 * number)
+        subs = {n: {0: hot if n == 2 else 100} for n in range(4)}
+        aggregation.begin(number, 4, {0: range_}, {0: (range_,)}, subs, {})
     whole, share = aggregation.longest_lane()
     assert whole == pytest.approx(1_000, rel=0.01)
     assert share == pytest.approx(1_000 / 1_800, rel=0.01)
-    (task,) = aggregation.dispatch([[(1, "2/4")]]).tasks
-    aggregation.add_progress(task, head("2/4", 5, 250))
+    of = aggregation.slices[1]
+    aggregation.add_progress(of, of.tasks[2], head("2/4", 5, 250))
     left, share_left = aggregation.longest_lane()
     assert left == pytest.approx(whole * 950 / 1_200)
     assert share_left == share
 
     by_chance = Aggregation(a_plan(100), "/state", 1)
-    even = {f"{n}/4": {0: 110 if n == 2 else 100} for n in range(4)}
-    by_chance.begin(1, {0: (0, 10)}, {0: ((0, 10),)}, even, {})
+    even = {n: {0: 110 if n == 2 else 100} for n in range(4)}
+    by_chance.begin(1, 4, {0: (0, 10)}, {0: ((0, 10),)}, even, {})
     assert by_chance.longest_lane() == (0, 0)
 
 
@@ -337,21 +334,21 @@ class Kept(Objects):
 
 
 @dataclass
-class Wave:
-    """Part of the backlog that was read, by shard."""
+class Read:
+    """A slice that was read, by shard."""
 
     number: int
+    of: int
     ranges: dict[int, Range]
     delivered: dict[int, list[int]]
-    rows: dict[Shard, list[Row]] = field(default_factory=dict)
-    subs: dict[Shard, dict[int, int]] = field(default_factory=dict)  # by partition
+    rows: dict[int, list[Row]] = field(default_factory=dict)
+    subs: dict[int, dict[int, int]] = field(default_factory=dict)  # by partition
 
 
 @dataclass
 class UnderWay:
     """A task and its attempt."""
 
-    parts: list[tuple[Shard, Wave]]
     behind: frozenset[int]
     parked: frozenset[str]
     task: Task
@@ -433,15 +430,13 @@ class Play:
         self.aggregation = aggregation = Aggregation(self.plan, "/state", self.epoch)
         self.known = set(self.reported)
         self.left_parked: set[str] = set()
-        self.disk: dict[tuple[int, int], list[bytes]] = {}  # of the last attempt
+        self.disk: dict[tuple[int, int], list[bytes]] = {}  # by slice and shard, of all attempts
         self._save()
         self.shards = self.draw.choice((2, 3, 5))
-        self.connected = False  # shards of the last wave
+        self.connected = False  # shards of the last slice
         self.at = dict(aggregation.watermarks)
-        self.waves: list[Wave] = []
-        self.schedule, self.given = Schedule(), set[tuple[int, Shard]]()
-        self.left: dict[int, set[Shard]] = {}  # shards that are not done, by dispatch
-        self.under_way: dict[int, dict[int, UnderWay]] = {}  # by dispatch and task
+        self.read: dict[int, Read] = {}  # by number
+        self.under_way: dict[tuple[int, int], UnderWay] = {}  # by slice and shard
         dies = False
         while not dies and self._is_left():
             dies = self._step()
@@ -456,9 +451,7 @@ class Play:
 
     def _is_left(self) -> bool:
         return bool(
-            self.under_way
-            or self.schedule.waves
-            or any(self.at[n] < end for n, end in self.backlog.ends.items())
+            self.aggregation.slices or any(self.at[n] < end for n, end in self.backlog.ends.items())
         )
 
     def _step(self) -> bool:
@@ -468,17 +461,10 @@ class Play:
             return True
         if draw.random() < 0.1:
             self._save()
-        if self.schedule.wants_to_read and draw.random() < 0.2:
+        if len(self.aggregation.slices) < OPEN_MOST and draw.random() < 0.2:
             self._read()
         elif draw.random() < 0.3:
-            busy, free = sum(map(len, self.under_way.values())), draw.randrange(1, 4)
-            tasks = self.schedule.dispatch(free, busy, urgent=draw.random() < 0.5)
-            if tasks is not None:
-                assert len(tasks) <= free
-                self._dispatch(tasks)
-            elif not self.under_way:
-                assert not self.schedule.waves, "all is done that was read"
-                assert self.schedule.wants_to_read
+            self._give()
         elif self.under_way:
             self._work()
         return False
@@ -492,48 +478,40 @@ class Play:
         if not ranges:
             return
         self.at |= {n: end for n, (_, end) in ranges.items()}
+        # The number of slots may change from slice to slice.
+        self.shards = self.draw.choice((self.shards, self.shards, self.shards, 2, 3, 5))
         connected_before = self.connected
-        wave = self._divided(ranges, self.shards)
-        self.connected = wave is None
-        if wave is None or connected_before:
-            wave = self._divided(ranges, 1)
-            assert wave is not None
-        self.waves.append(wave)
-        claims = {str(shard): subs for shard, subs in wave.subs.items()}
-        delivered = {n: ranges_of(each) for n, each in wave.delivered.items()}
-        self.aggregation.begin(wave.number, ranges, delivered, claims, {})
-        counts = {shard: sum(subs.values()) for shard, subs in wave.subs.items()}
-        self.schedule.add(wave.number, counts)
-        assert len(self.schedule.waves) <= WAVES_MOST
+        read = self._divided(ranges, self.shards)
+        self.connected = read is None
+        if read is None or connected_before:
+            read = self._divided(ranges, 1)
+            assert read is not None
+        self.read[read.number] = read
+        delivered = {n: ranges_of(each) for n, each in read.delivered.items()}
+        self.aggregation.begin(read.number, read.of, ranges, delivered, read.subs, {})
 
-    def _dispatch(self, parts: list[list[Part]]) -> None:
-        for part in chain.from_iterable(parts):
-            assert part.subs == sum(self.waves[part.wave - 1].subs[part.shard].values()) > 0
-            assert part[:2] not in self.given, "given to a task before"
-            self.given.add(part[:2])
-        tasks = [[(part.shard, self.waves[part.wave - 1]) for part in own] for own in parts]
-        number = self.aggregation.dispatch(
-            [(wave.number, str(shard)) for shard, wave in own] for own in tasks
-        ).number
-        self.disk |= {(number, task): [] for task in range(len(tasks))}
-        behind = frozenset[int]()
-        if tasks[0][0][0].of == 1:
-            at, ranges = self.aggregation.watermarks, tasks[0][0][1].ranges
-            behind = frozenset(n for n, (start, _) in ranges.items() if at[n] < start)
-        self.left[number] = {part.shard for own in parts for part in own}
-        parked = frozenset(self.left_parked)
-        self.under_way[number] = {
-            task: UnderWay(own, behind, parked, self._begin(number, task, own, behind, parked))
-            for task, own in enumerate(tasks)
-        }
+    def _give(self) -> None:
+        """Let some tasks begin that may."""
+        for of, task in list(self.aggregation.free()):
+            if self.draw.random() < 0.3:
+                continue
+            task.given = True
+            behind, ranges = frozenset[int](), self.read[of.number].ranges
+            if len(of.tasks) == 1:
+                at = self.aggregation.watermarks
+                behind = frozenset(n for n, (start, _) in ranges.items() if at[n] < start)
+            if task.subs:
+                parked = frozenset(self.left_parked)
+                begun = self._begin(of, task, behind, parked)
+                self.under_way[of.number, task.shard.number] = UnderWay(behind, parked, begun)
+        for of in list(self.aggregation.slices.values()):
+            self._end_if_over(of)
 
     def _work(self) -> None:
         """Some steps of one task."""
-        draw, aggregation = self.draw, self.aggregation
-        number = draw.choice(sorted(self.under_way))
-        tasks = self.under_way[number]
-        place = draw.choice(sorted(tasks))
-        one = tasks[place]
+        draw = self.draw
+        at = draw.choice(sorted(self.under_way))
+        one, of = self.under_way[at], self.aggregation.slices[at[0]]
         task = one.task
         handled = len(task.handled)
         received = task.work()
@@ -541,42 +519,39 @@ class Play:
         self.handled |= task.since.keys()
         if received is None:
             self.left_parked |= task.dispatcher.left_behind()
-            del tasks[place]
+            del self.under_way[at]
+            self._end_if_over(of)
         elif one.attempt < 3 and draw.random() < 0.05:  # it dies, and this is not reported
             if self.late:  # but its driver may have read it
-                self._take(number, place, received)
+                self._take(of, at[1], received)
             one.attempt += 1
-            one.task = self._begin(number, place, one.parts, one.behind, one.parked)
+            one.task = self._begin(of, of.tasks[at[1]], one.behind, one.parked)
         else:
-            self.disk[number, place] += received
+            self.disk[at] += received
             self.reported |= task.since.keys()
             self.fates |= task.since
             task.since = {}
-            for selector in self._take(number, place, received):
-                self._done(number, Shard.parse(selector))
-        if not tasks:
-            dispatch = aggregation.dispatches[number]
-            aggregation.ensure_conserved(dispatch)
-            for place, of_it in enumerate(dispatch.tasks):
-                if of_it.unfinished:
-                    aggregation.add_whole_record(of_it, self._reported(number, place))
-            aggregation.end_dispatch(dispatch)
-            del self.under_way[number]
-            for shard in list(self.left[number]):  # what is parked stays so in this run
-                self._done(number, shard)
+            self._take(of, at[1], received)
 
-    def _done(self, dispatch: int, shard: Shard) -> None:
-        self.left[dispatch].remove(shard)
-        self.schedule.done(shard)
+    def _end_if_over(self, of: Slice) -> None:
+        if any(
+            not task.given or (of.number, n) in self.under_way for n, task in enumerate(of.tasks)
+        ):
+            return
+        for task in of.unfinished:
+            self.aggregation.add_whole_record(
+                of, task, self._reported(of.number, task.shard.number)
+            )
+        self.aggregation.ensure_conserved(of)
+        self.aggregation.end_slice(of)
 
-    def _take(self, dispatch: int, place: int, records: list[bytes]) -> list[str]:
+    def _take(self, of: Slice, shard: int, records: list[bytes]) -> None:
         """The driver reads the heads of records, and nothing else of them."""
-        task = self.aggregation.dispatches[dispatch].tasks[place]
-        heads = [decode_line(record, Head) for record in records]
-        return [claim for head in heads for claim in self.aggregation.add_progress(task, head)]
+        for record in records:
+            self.aggregation.add_progress(of, of.tasks[shard], decode_line(record, Head))
 
-    def _reported(self, dispatch: int, task: int) -> TaskRecord:
-        records = self.disk[dispatch, task]
+    def _reported(self, number: int, shard: int) -> TaskRecord:
+        records = self.disk.get((number, shard), [])
         whole = [place for place, record in enumerate(records) if decode_line(record, Head).whole]
         return merged(decode_line(e, Head).decoded() for e in records[whole[-1] if whole else 0 :])
 
@@ -586,9 +561,9 @@ class Play:
         self.plan = fold(
             OffsetPlan.decode(self.saved.encode()),
             [
-                self._reported(dispatch, task)
-                for dispatch, task in self.disk
-                if not reference.has_taken(self.epoch, dispatch)
+                self._reported(number, shard)
+                for number, shard in self.disk
+                if not reference.has_taken(self.epoch, number)
             ],
         )
 
@@ -641,10 +616,10 @@ class Play:
             worst[outcome.value] += 1
         return counts(read=len(self.backlog.subs), **worst)
 
-    def _divided(self, ranges: dict[int, Range], of: int) -> Wave | None:
-        """Divide a wave as a slice's task does: messages to account for, and rows by shard."""
+    def _divided(self, ranges: dict[int, Range], of: int) -> Read | None:
+        """Divide a slice as its readers do: messages to account for, and rows by shard."""
         shard_map = ShardMap(Order.SUB_KEY)
-        wave = Wave(len(self.waves) + 1, ranges, {n: [] for n in ranges})
+        read = Read(len(self.read) + 1, of, ranges, {n: [] for n in ranges})
         for number, offset in sorted(self.backlog.subs):
             start, end = ranges.get(number, (0, 0))
             if not start <= offset < end:
@@ -653,37 +628,29 @@ class Play:
                 continue
             _, subs = self.backlog.identified(number, offset)
             done = sum(1 << i for i in range(len(subs)) if (number, offset, i) in self.known)
-            own: dict[Shard, int] = {}
+            own: dict[int, int] = {}
             for index, sub in enumerate(subs):
                 if not done >> index & 1:
-                    found = shard_map.shard_of(sub, of)
-                    if found is None:
+                    shard = shard_map.shard_of(sub, of)
+                    if shard is None:
                         return None
-                    shard = Shard(found, of)
                     own[shard] = own.get(shard, 0) | 1 << index
-            wave.delivered[number].append(offset)
+            read.delivered[number].append(offset)
             for shard, bits in own.items():
-                wave.rows.setdefault(shard, []).append((number, offset, shard, bits))
-                by_partition = wave.subs.setdefault(shard, {})
+                read.rows.setdefault(shard, []).append((number, offset, Shard(shard, of), bits))
+                by_partition = read.subs.setdefault(shard, {})
                 by_partition[number] = by_partition.get(number, 0) + bits.bit_count()
-        return wave
+        return read
 
     def _begin(
-        self,
-        dispatch: int,
-        place: int,
-        parts: list[tuple[Shard, Wave]],
-        behind: frozenset[int],
-        parked: frozenset[str],
+        self, of: Slice, given: SliceTask, behind: frozenset[int], parked: frozenset[str]
     ) -> Task:
-        earlier = self._reported(dispatch, place)
-        bounds: dict[int, Range] = {
-            Stream(n, shard): wave.ranges[n] for shard, wave in parts for n in wave.subs[shard]
-        }
-        rows = sorted(row for shard, wave in parts for row in wave.rows[shard])
-        task = Task(self, bounds, rows, earlier, behind, parked)
-        self.disk[dispatch, place] = task.objects.news()
-        self._take(dispatch, place, self.disk[dispatch, place])
+        at, read = (of.number, given.shard.number), self.read[of.number]
+        earlier = self._reported(*at)
+        bounds: dict[int, Range] = {Stream(n, given.shard): read.ranges[n] for n in given.subs}
+        task = Task(self, bounds, sorted(read.rows[at[1]]), earlier, behind, parked)
+        self.disk[at] = task.objects.news()
+        self._take(of, at[1], self.disk[at])
         return task
 
     def _ensure_order(self, handled: list[Sub]) -> None:
@@ -700,25 +667,28 @@ def test_whatever_tasks_and_drivers_do_the_plan_has_what_is_finished(seed: int, 
         play.run() if draw.random() < 0.7 else play.run_in_one()
 
 
-def test_after_many_waves_the_account_holds_what_it_held_after_two() -> None:
+def test_after_many_slices_the_account_holds_what_it_held_after_two() -> None:
     """However many holes their tasks finished: these are in the details of their records."""
     length, sizes = 100_000, list[int]()
     aggregation = Aggregation(a_plan(60 * length), "/state", 1)
     for number in range(1, 51):
         start, end = number * length - length, number * length
-        subs = {f"{shard}/8": {0: length} for shard in range(8)}
-        aggregation.begin(number, {0: (start, end)}, {0: ((start, end),)}, subs, {})
-        dispatch = aggregation.dispatch([(number, claim)] for claim in subs)
-        for task, claim in zip(dispatch.tasks, subs, strict=True):
+        subs = {shard: {0: length} for shard in range(8)}
+        of = aggregation.begin(number, 8, {0: (start, end)}, {0: ((start, end),)}, subs, {})
+        for task in of.tasks:
             all_of_it = {0: counts(done=length)}
-            aggregation.add_progress(task, Head({claim: {0: (start, start + 9)}}, all_of_it))
+            aggregation.add_progress(
+                of, task, Head({task.claim: {0: (start, start + 9)}}, all_of_it)
+            )
             aggregation.claims()
         if number in {2, 50}:  # this one and the one before are under way
             sizes.append(len(pickle.dumps(vars(aggregation))))
         if number > 1:
-            before = aggregation.dispatches[number - 1]
-            for task, claim in zip(before.tasks, subs, strict=True):
-                aggregation.add_progress(task, Head({claim: {0: (start - length, start)}}))
-            aggregation.end_dispatch(before)
+            before = aggregation.slices[number - 1]
+            for task in before.tasks:
+                aggregation.add_progress(
+                    before, task, Head({task.claim: {0: (start - length, start)}})
+                )
+            aggregation.end_slice(before)
     assert aggregation.watermarks == {0: 49 * length + 9}
     assert sizes[1] < 1.1 * sizes[0]  # of which numbers take more bytes

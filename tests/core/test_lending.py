@@ -47,7 +47,7 @@ def test_no_more_is_lent_than_there_is_however_late_tasks_obey_and_report(seed: 
     lender = Lender(total)
     tasks: dict[str, Modelled] = {}
     for number in map(str, range(200)):
-        if lender.room and draw.random() < 0.1:
+        if draw.random() < 0.1:
             tasks[number] = Modelled()
             lender.begin(number)
         if tasks and draw.random() < 0.05:

@@ -86,7 +86,7 @@ def story(spark: SparkSession, bootstrap: str, topic_name: str, tmp_path: Path) 
 
 @pytest.fixture
 def ensure_let_go(spark: SparkSession) -> Callable[[], None]:
-    """A function that waits until Spark has removed all waves and shuffle files of this test."""
+    """A function that waits until Spark has removed all slices and shuffle files of this test."""
     folder = Path(str(spark.conf.get("spark.local.dir")))
 
     def files() -> set[str]:
@@ -94,4 +94,4 @@ def ensure_let_go(spark: SparkSession) -> Callable[[], None]:
         return {name for name in names if name.startswith(("shuffle_", "rdd_"))}
 
     before = files()
-    return lambda: eventually(lambda: not files() - before, f"no wave is kept in {folder}", 30)
+    return lambda: eventually(lambda: not files() - before, f"no slice is kept in {folder}", 30)

@@ -28,7 +28,7 @@ from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.spark.api import SparkEngine
 from drainer.spark.session.session import Session
-from drainer.spark.session.settings import STATE, TASKS, WAVE, SparkSettings
+from drainer.spark.session.settings import SLICE, STATE, TASKS, SparkSettings
 from drainer.store.plan_file import PlanFile
 from scenarios.fill import create_topic, fill
 
@@ -122,7 +122,7 @@ class Story:
         meant = RedriveSettings(LetterFilter(sub_keys=tuple(sub_keys)))
         return self._drain(
             lambda cluster, local: prepare_redrive(cluster, request, meant, local),
-            wave_bytes=230,
+            slice_bytes=230,
             **running,
         )
 
@@ -137,7 +137,7 @@ class Story:
         *,
         tasks: int | None = 2,
         concurrency: int | Concurrency = 20,
-        wave_bytes: int = 2**31,
+        slice_bytes: int = 2**31,
         **options: str,
     ) -> Summary:
         """Drain with so many tasks on Spark, or in this process (None).
@@ -150,7 +150,7 @@ class Story:
             options={"record": str(self.record.path), "life": "1", **options},
         )
         master = "local[2]" if self.spark is None else Session(self.spark).master
-        conf = {WAVE: str(wave_bytes), STATE: self.state}
+        conf = {SLICE: str(slice_bytes), STATE: self.state}
         if tasks is not None:
             conf[TASKS] = str(tasks)
         engine = SparkEngine(SparkSettings(master, conf), self.spark)

@@ -35,7 +35,9 @@ def test_lanes_that_a_stop_leaves_are_not_parked(story: Story) -> None:
     assert (stopped.parked.total, stopped.last.failures.parked_lanes) == (0, 0)
 
 
-def test_a_wave_that_was_read_while_the_drain_is_paused_is_handled_afterwards(story: Story) -> None:
+def test_a_slice_that_was_read_while_the_drain_is_paused_is_handled_afterwards(
+    story: Story,
+) -> None:
     story.fill([["a", "b"]] * 30)
     story.handler = f"{HANDLER}:Slow"
     plan = parse_place(str(story.plan_path))
@@ -49,7 +51,7 @@ def test_a_wave_that_was_read_while_the_drain_is_paused_is_handled_afterwards(st
     def pause(_: int) -> None:
         eventually(paused, "the drain can be paused")
         try:
-            eventually(lambda: any(map(waves, story.statuses)), "the wave is read")
+            eventually(lambda: any(map(slices, story.statuses)), "the slice is read")
             assert story.record.begun() == []
         finally:
             client.request(plan, Unpause())
@@ -60,14 +62,14 @@ def test_a_wave_that_was_read_while_the_drain_is_paused_is_handled_afterwards(st
     story.ensure_done(summary)
 
 
-def waves(status: Status) -> int:
-    return status.engine_status.wave if isinstance(status.engine_status, SparkStatus) else 0
+def slices(status: Status) -> int:
+    return status.engine_status.slice if isinstance(status.engine_status, SparkStatus) else 0
 
 
 @pytest.mark.parametrize(
     ("met", "open_s", "split_s"),
     [("open", "1", "0"), ("split", "0", "0.02")],
-    ids=["while a handler is opened", "while the first wave is read"],
+    ids=["while a handler is opened", "while the first slice is read"],
 )
 def test_a_stop_before_anything_is_handled_leaves_nothing(
     story: Story,

@@ -1,4 +1,4 @@
-"""Drains on Spark: the plan, failures, redrives, and the laws that waves, claims and odd handlers
+"""Drains on Spark: the plan, failures, redrives, and the laws that slices, claims and odd handlers
 could break."""
 
 from __future__ import annotations
@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,9 @@ from core.letters import Sample
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_HALTED, Refused
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Message, Origin, SubMessage, Unsplit
+from drainer.model.claims import key_hash
 from drainer.model.settings import FailureSettings, Limit, OnFailure
 from drainer.policy.redrive import NOT_MATCHED
-from drainer.spark.assign import work
 from kafka.sender import letters_in, sending
 from scenarios.fill import create_topic
 from spark.story import FIXED, HANDLER, Op, Ops, Story, value_of
@@ -31,7 +32,7 @@ def messages(count: int, seed: int, *, keys: int = 40, ops: int = 5) -> list[Ops
     ]
 
 
-def test_everything_is_handled_in_order_wave_by_wave_and_every_end_is_counted(
+def test_everything_is_handled_in_order_slice_by_slice_and_every_end_is_counted(
     story: Story, ensure_let_go: Callable[[], None]
 ) -> None:
     drawn = random.Random(8)
@@ -50,7 +51,7 @@ def test_everything_is_handled_in_order_wave_by_wave_and_every_end_is_counted(
         skip=(rule,),
     )
 
-    summary = story.run(failures=policy, bad="k3", skip="k5", wave_bytes=5_000)
+    summary = story.run(failures=policy, bad="k3", skip="k5", slice_bytes=5_000)
 
     ops = {
         (number, offset, index): op
@@ -61,7 +62,7 @@ def test_everything_is_handled_in_order_wave_by_wave_and_every_end_is_counted(
     dead, skipped, ruled_out = (
         {p for p, op in ops.items() if op == key} for key in ("k3", "k5", "k7")
     )
-    assert summary.engine_counts["waves"] > 2
+    assert summary.engine_counts["slices"] > 2
     assert set(story.record.done()) == set(ops) - dead - skipped - ruled_out
     assert set(story.record.begun()) == set(ops) - ruled_out
     story.record.check_order()
@@ -96,7 +97,7 @@ def test_messages_that_split_rejects_are_written_by_the_tasks_that_handle(story:
     story.fill(*mixed)
     policy = FailureSettings(on_failure=OnFailure.DEAD_LETTER)
 
-    summary = story.run(failures=policy, wave_bytes=8_000)
+    summary = story.run(failures=policy, slice_bytes=8_000)
 
     assert summary.exit_code == EXIT_DEAD_LETTERS
     assert summary.conserved
@@ -113,7 +114,7 @@ def test_messages_that_split_rejects_are_written_by_the_tasks_that_handle(story:
 
 
 @pytest.mark.long
-def test_parking_cuts_the_wave_of_the_partition_where_split_rejects_a_message(
+def test_parking_cuts_the_slice_of_the_partition_where_split_rejects_a_message(
     story: Story,
 ) -> None:
     mixed = [messages(200, 23), messages(60, 24)]
@@ -181,7 +182,7 @@ def test_a_barrier_does_not_pass_what_was_parked_before_it(story: Story) -> None
     ops: list[list[Op]] = [["k1"], ["bad"], ["k2"], ["k4", None, "k5"], ["k1"], ["k3"], [None]]
     story.fill(ops, [["k1"]] * 5)
 
-    left = story.run(failures=PARKS, bad="bad", wave_bytes=50)
+    left = story.run(failures=PARKS, bad="bad", slice_bytes=50)
 
     assert left.exit_code == EXIT_HALTED
     assert left.sub_messages.pending + left.sub_messages.done == left.sub_messages.read == 14
@@ -199,12 +200,12 @@ def test_a_barrier_does_not_pass_what_was_parked_before_it(story: Story) -> None
 
 
 @pytest.mark.long
-def test_parked_lanes_stay_parked_from_wave_to_wave(story: Story) -> None:
+def test_parked_lanes_stay_parked_from_slice_to_slice(story: Story) -> None:
     story.fill([["bad" if n == 3 else f"k{n % 4}", f"k{n % 3}"] for n in range(60)], [["bad"]] * 3)
 
-    left = story.run(failures=PARKS, bad="bad", wave_bytes=200)
+    left = story.run(failures=PARKS, bad="bad", slice_bytes=200)
 
-    assert left.engine_counts["waves"] > 3
+    assert left.engine_counts["slices"] > 3
     assert left.exit_code == EXIT_HALTED
     assert left.last.failures.failures == 1
     assert left.sub_messages.pending == 4
@@ -266,7 +267,9 @@ def test_all_tasks_together_give_up_no_more_than_they_may(story: Story) -> None:
 def test_a_task_with_many_lanes_has_the_calls_that_one_with_a_hot_lane_can_t_make(
     story: Story,
 ) -> None:
-    story.fill([["hot", *(f"k{5 * n + i}" for i in range(5))] for n in range(150)])
+    # The slice has two shards: one of them has the hot lane, and the other one all other lanes.
+    others = (f"k{n}" for n in range(10_000) if key_hash(f"k{n}") % 2 != key_hash("hot") % 2)
+    story.fill([["hot", *islice(others, 5)] for _ in range(150)])
 
     summary = story.run(concurrency=8, pause_ms="6")
 
@@ -282,16 +285,15 @@ def test_a_task_with_many_lanes_has_the_calls_that_one_with_a_hot_lane_can_t_mak
 
 
 @pytest.mark.long
-def test_waves_without_connections_go_to_all_tasks_and_others_to_one(
+def test_slices_without_connections_go_to_all_tasks_and_others_to_one(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work, "WORTH_BYTES", 1)  # Any sub-message is worth a task of its own.
     drawn = random.Random(1)
 
     def lanes() -> list[str]:
         return [f"k{drawn.randrange(10_000):04}" for _ in range(3)]
 
-    # All messages have the same size, so that each wave has ``length`` of them.
+    # All messages have the same size, so that each slice has ``length`` of them.
     length = 60
     plain: list[list[Op]] = [[*lanes()] for _ in range(6 * length)]
     few = [f"k{n}" for n in range(8)]
@@ -302,16 +304,16 @@ def test_waves_without_connections_go_to_all_tasks_and_others_to_one(
     (message_bytes,) = {len(b"one") + len(value_of(each)) for each in ops}
     story.fill(ops)
 
-    summary = story.run(wave_bytes=length * message_bytes, pause_ms="2")
+    summary = story.run(slice_bytes=length * message_bytes, pause_ms="2")
 
     story.ensure_done(summary)
-    assert summary.engine_counts["waves"] == 7
+    assert summary.engine_counts["slices"] == 7
     tasks: dict[int, set[int]] = defaultdict(set)
     for line in story.record.lines():
         tasks[line.place[1] // length].add(line.pid)
     assert len(tasks[0] | tasks[1] | tasks[2]) == 2
     assert len(tasks[3]) == 1
-    assert len(tasks[4]) == 1, "it is read undivided, since the wave before was connected"
+    assert len(tasks[4]) == 1, "it is read undivided, since the slice before was connected"
     assert len(tasks[5] | tasks[6]) == 2
 
 
@@ -351,7 +353,7 @@ def test_letters_are_redriven_in_order_and_those_left_alone_stay(story: Story) -
     assert (messages.read, messages.done, messages.dead, messages.pending) == (62, 30, 10, 22)
     assert (messages.skipped, chosen.sub_messages.pending) == (0, 22 - 1 + len(FIXED))
     assert chosen.left_alone == {NOT_MATCHED: 22}
-    assert chosen.engine_counts["waves"] > 1
+    assert chosen.engine_counts["slices"] > 1
     assert {line.keys for line in story.record.lines()} == {("k0",), ("k1",), ("k2",), ("k3",)}
     story.record.check_order()
 

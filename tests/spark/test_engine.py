@@ -23,7 +23,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings
 from drainer.operations.start import Prepared
 from drainer.spark.api import SparkEngine
-from drainer.spark.read.slices import SliceTask
+from drainer.spark.read.slices import SliceReader
 from drainer.spark.session import settings
 from drainer.spark.session.shipping import Shipped
 from drainer.spark.state.lease import LOCAL
@@ -145,7 +145,7 @@ def test_tasks_read_at_their_share_of_what_groups_read() -> None:
     terms = replace(a_plan(0).terms, limits=cap_curve(measured({100: 1_000.0}, groups=5)))
     spec = HandlerSpec(Shipped("h.py:H"), ClientSettings("x:1"), terms, 1, "/state", LOCAL, 1)
     rest = cast("Any", None)
-    task = SliceTask(spec, 16, True, (), {}, rest, share=0.5, message_bytes=100.0)
+    task = SliceReader(spec, 1, 16, True, (), {}, rest, share=0.5, message_bytes=100.0)
 
     pace = task.pace()
 

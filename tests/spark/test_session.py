@@ -19,13 +19,14 @@ import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as columns
 
 import drainer.spark
 from drainer.errors import PlanRefused, Refused, Signalled, UsageError
 from drainer.model.status import Status
 from drainer.spark import api, driver, spark_session
 from drainer.spark.session.session import Session
-from drainer.spark.session.settings import SessionSettings, SparkSettings
+from drainer.spark.session.settings import BATCH_ROWS, SessionSettings, SparkSettings
 from drainer.spark.session.start import drain_session, private_folders, session_on
 from drainer.view.terminal import Terminal
 from spark.connect import classic, local
@@ -154,26 +155,24 @@ def test_a_row_is_in_the_partition_whose_number_it_has(
 
     session = Session(spark)
     session.version = version
-    with session.draining():
-        placed = session.placed(rows, tasks, "task").mapInArrow(partition, "task int, found int")
-        found = placed.collect()
+    placed = session.placed(rows, tasks, columns.col("task"))
+    found = placed.mapInArrow(partition, "task int, found int").collect()
 
     assert len(found) == 2 * tasks
     assert [row.task for row in found] == [row.found for row in found]
 
 
-def test_settings_of_a_session_are_changed_until_its_last_drain_ends(spark: SparkSession) -> None:
-    def settings() -> list[str | None]:
-        names = ("adaptive.enabled", "execution.arrow.maxRecordsPerBatch")
-        return [spark.conf.get(f"spark.sql.{name}") for name in names]
-
-    before = settings()
-    first, second = Session(spark).draining(), Session(spark).draining()
-    with second:
-        with first:
-            assert settings() == ["false", "64"]
-        assert settings() == ["false", "64"]
-    assert settings() == before != ["false", "64"]
+def test_a_drain_has_a_session_of_its_own_and_leaves_that_of_its_caller_as_it_was(
+    spark: SparkSession,
+) -> None:
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(name)
+    with Session(spark).draining() as own:
+        assert own.conf(name) == str(BATCH_ROWS)
+        assert spark.conf.get(name) == before != own.conf(name)
+        own.spark.range(3).collect()
+    assert spark.conf.get(name) == before
+    assert spark.range(3).count() == 3
 
 
 class Interrupting:

@@ -6,7 +6,7 @@ import pytest
 
 from drainer.errors import UsageError
 from drainer.spark.session.settings import (
-    WAVE_BYTES,
+    SLICE_BYTES,
     SessionSettings,
     SparkSettings,
     with_retries,
@@ -32,30 +32,16 @@ def test_a_cluster_needs_a_state_that_all_of_it_reaches_and_a_local_master_does_
 
 def test_settings_of_drainer_are_read_and_not_given_to_spark() -> None:
     memory = {"spark.executor.memory": "4g"}
-    own = {"drainer.tasks": "7", "drainer.shards": "70", "drainer.wave": "64MiB"}
+    own = {"drainer.tasks": "7", "drainer.slice": "64MiB"}
 
     settings = SparkSettings("yarn", memory | own | S3)
 
     assert settings.of_spark == memory
-    assert (settings.tasks, settings.shards, settings.wave_bytes) == (7, 70, 64 * 1024**2)
+    assert (settings.tasks, settings.slice_bytes) == (7, 64 * 1024**2)
     assert settings.state == "s3://bucket/state"
     default = SparkSettings("local[2]")
-    assert (default.tasks, default.shards, default.state) == (None, None, None)
-    assert default.wave_bytes == WAVE_BYTES
-
-
-@pytest.mark.parametrize(
-    ("conf", "slots"),
-    [
-        ({}, None),
-        ({"spark.cores.max": "24"}, 24),
-        ({"spark.executor.instances": "10", "spark.executor.cores": "4"}, 40),
-    ],
-)
-def test_the_slots_of_a_cluster_are_known_where_its_settings_name_them(
-    conf: dict[str, str], slots: int | None
-) -> None:
-    assert SessionSettings("yarn", conf).slots_to_come == slots
+    assert (default.tasks, default.state) == (None, None)
+    assert default.slice_bytes == SLICE_BYTES
 
 
 @pytest.mark.parametrize(
@@ -94,10 +80,10 @@ def test_what_is_not_a_master_is_refused(master: str) -> None:
         ("spark.archives", "none.tar.gz#environment", "none.tar.gz does not exist"),
         ("drainer.state", "s3://key:hidden@bucket/x", "credentials"),
         ("drainer.state", " ", "state"),
-        ("drainer.wave", "0", r"--spark-conf drainer\.wave: a wave of no bytes"),
-        ("drainer.wave", "2 pages", "is not a size"),
+        ("drainer.slice", "0", r"--spark-conf drainer\.slice: a slice of no bytes"),
+        ("drainer.slice", "2 pages", "is not a size"),
         ("drainer.tasks", "0", "from 1 to 10,000"),
-        ("drainer.shards", "10001", "from 1 to 10,000"),
+        ("drainer.tasks", "10001", "from 1 to 10,000"),
     ],
 )
 def test_a_setting_that_a_drain_can_t_have_is_refused(name: str, value: str, reason: str) -> None:
@@ -106,7 +92,7 @@ def test_a_setting_that_a_drain_can_t_have_is_refused(name: str, value: str, rea
 
 
 @pytest.mark.parametrize(
-    ("name", "near"), [("drainer.task", "drainer.tasks"), ("drainer.wave_bytes", "drainer.wave")]
+    ("name", "near"), [("drainer.task", "drainer.tasks"), ("drainer.slice_bytes", "drainer.slice")]
 )
 def test_an_unknown_setting_of_drainer_is_refused_with_the_nearest(name: str, near: str) -> None:
     with pytest.raises(UsageError, match=f"there is no setting {name}") as raised:

@@ -1,4 +1,4 @@
-"""Waves and tasks of a drain on Spark, in every view."""
+"""Slices and tasks of a drain on Spark, in every view."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from builders import a_plan, a_status, changed, counts
 from drainer.model.claims import Shard
 from drainer.model.latency import Latency
 from drainer.model.status import HeldBack, LimitStatus, Load, Status, TimingStatus, share_finished
-from drainer.spark.assign.aggregation import Aggregation, DispatchedTask
+from drainer.spark.assign.aggregation import Aggregation, SliceTask
 from drainer.spark.assign.status import SparkStatus, repeat_words, task_name
 from drainer.spark.assign.task_monitor import TaskMonitor
 from drainer.spark.read.slices import Manifest
@@ -31,27 +31,26 @@ def on_spark(count: int) -> Status:
 def test_an_address_stays_whole() -> None:
     assert task_name("7.1", "10.0.0.7") == "7.1 on 10.0.0.7"
     assert task_name("7.1", "worker-1.prod.example.com") == "7.1 on worker-1"
-    assert task_name("7.1", "", (Shard(3, 8),)) == "7.1 (shard 3)"
-    assert (
-        task_name("7.1", "", [Shard(n, 8) for n in range(3, 8)]) == "7.1 (shards 3, 4, 5, 2 more)"
-    )
+    assert task_name("7.1", "") == "7.1"
 
 
 def test_a_task_that_spark_repeats_has_died_or_failed() -> None:
-    assert repeat_words("worker-1.example.com", (Shard(3, 8), Shard(7, 8)), failed=False) == (
-        "a task on worker-1 fell silent (shards 3, 7): its Python worker or executor is gone; Spark"
+    assert repeat_words("worker-1.example.com", Shard(3, 8), failed=False) == (
+        "the task of shard 3 on worker-1 fell silent: its Python worker or executor is gone; Spark"
         " repeats it"
     )
-    assert repeat_words("", (), failed=True) == "a task failed; Spark repeats it"
+    assert (
+        repeat_words("", Shard(3, 8), failed=True) == "the task of shard 3 failed; Spark repeats it"
+    )
 
 
 def test_what_binds_has_spark_s_words() -> None:
     late = changed(on_spark(8), in_flight=100)
-    quiet = replace(samples.on_spark(8), silent=("7.1 on worker-2 (shard 3)",))
+    quiet = replace(samples.on_spark(8), silent=("7.1 on worker-2",))
     assert limit(changed(late, engine_status=quiet)) == (
-        "tasks that report nothing: the wave waits for 7.1 on worker-2 (shard 3)"
+        "tasks that report nothing: the slice waits for 7.1 on worker-2"
     )
-    assert limit(late) == "the slowest tasks: the wave waits for 7.0 on worker-1"
+    assert limit(late) == "the slowest tasks: the slice waits for 7.0 on worker-1"
     calm = a_status(engine_status=replace(samples.on_spark(8), stragglers=()))
     assert limit(calm) == "the handler: every worker is busy"
     full = limit(changed(calm, processor=Load(0.97)))
@@ -64,19 +63,19 @@ def test_what_binds_has_spark_s_words() -> None:
     assert limit(slow).endswith("waits for 7.0, 7.1, 7.2, 5 more")
 
 
-def test_a_wave_whose_end_is_unknown_and_one_that_is_only_read() -> None:
-    assert SparkStatus(1).facts == [("wave", "1, for 0s")]
-    assert SparkStatus(0, wave_s=12).facts[0][1] == "reading the first one, for 12s"
-    assert SparkStatus(1_200, 3_000, wave_s=130).facts[0][1] == "1,200 of ~3,000, for 2m 10s"
+def test_a_slice_whose_end_is_unknown_and_one_that_is_only_read() -> None:
+    assert SparkStatus(1).facts == [("slice", "1, for 0s")]
+    assert SparkStatus(0, slice_s=12).facts[0][1] == "reading the first one, for 12s"
+    assert SparkStatus(1_200, 3_000, slice_s=130).facts[0][1] == "1,200 of ~3,000, for 2m 10s"
 
 
-def test_every_view_has_wave_tasks_and_stragglers() -> None:
+def test_every_view_has_slice_tasks_and_stragglers() -> None:
     lines = ["".join(text for text, _ in line) for line in frame(on_spark(8), 110, 40)]
-    assert "  wave          3 of ~12, for 42s, while the next one is read" in lines
+    assert "  slice         3 of ~12, for 42s, while the next one is read" in lines
     assert "  tasks         8 (5 handling, 1 waiting, 2 ended)" in lines
     assert "  stragglers    7.0 on worker-1" in lines
     line = status_line(on_spark(8))
-    assert "  wave 3 of ~12, for 42s, while the next one is read  " in line
+    assert "  slice 3 of ~12, for 42s, while the next one is read  " in line
     assert "  tasks 8 (5 handling, 1 waiting, 2 ended)  stragglers 7.0 on worker-1  " in line
 
     stream = io.StringIO()
@@ -84,7 +83,7 @@ def test_every_view_has_wave_tasks_and_stragglers() -> None:
     with log as terminal, LineView(terminal) as view:
         view.update(on_spark(200))
     shown = json.loads(stream.getvalue().splitlines()[-1])["engine_status"]
-    assert (shown["wave"], shown["waves"], shown["wave_s"]) == (3, 12, 42.0)
+    assert (shown["slice"], shown["slices"], shown["slice_s"]) == (3, 12, 42.0)
     assert shown["tasks"] == {"handling": 129, "waiting": 21, "ended": 50}
     assert shown["stragglers"] == ["7.0 on worker-1"]
 
@@ -95,11 +94,11 @@ def test_a_silent_task_is_reported_and_makes_no_calls_until_it_is_repeated() -> 
     monitor = TaskMonitor(
         aggregation, 0, concurrency=20, buffer_bytes=1, plan_path="p", clock=lambda: now_s
     )
-    claims = {"3/8": {0: 1_000}, "7/8": {0: 1_000}}
-    aggregation.begin(1, {0: (0, 40)}, {0: ((0, 40),)}, {**claims, "2/8": {0: 1_000}}, {})
-    (one, other) = aggregation.dispatch([[(1, "3/8"), (1, "7/8")], [(1, "2/8")]]).tasks
-    monitor.note_wave(1, [Manifest(0, 0, 40, subs={2: 1_000, 3: 1_000, 7: 1_000})])
-    monitor.note_dispatch()
+    subs = {0: {0: 1_000}, 1: {0: 1_000}}
+    one, other = aggregation.begin(1, 2, {0: (0, 40)}, {0: ((0, 40),)}, subs, {}).tasks
+    one.given = other.given = True
+    monitor.note_slice(0, [Manifest(0, 0, 40, subs={0: 1_000, 1: 1_000})])
+    monitor.note_begin()
     took = Latency.of(1, 0.1, [0.1] * 101)
     at_work = TaskStatus(
         "worker-1",
@@ -120,23 +119,23 @@ def test_a_silent_task_is_reported_and_makes_no_calls_until_it_is_repeated() -> 
     assert (shown()[0], shown()[1].silent) == (20, ())
     now_s = 3.1
     busy, engine = shown()
-    assert (busy, engine.silent) == (10, ("1.0 on worker-1 (shards 3, 7)",))
+    assert (busy, engine.silent) == (10, ("1.0 on worker-1",))
     assert engine.tasks == {"handling": 1, "silent": 1}
-    assert ("silent", "1.0 on worker-1 (shards 3, 7)") in engine.facts
+    assert ("silent", "1.0 on worker-1") in engine.facts
     timing = monitor.status(plan, ahead=False).timing
     assert timing.latency is not None
     assert (timing.latency.count, timing.latency_recent) == (2, took)
 
     monitor.note_report(one, Attempt(1, 1, 0, 3), None)
     monitor.note_report(other, Attempt(1, 1, 1, 2), replace(at_work, borrowed=None))
-    assert list(monitor.repeats) == [(Attempt(1, 1, 0, 1), "worker-1", (Shard(3, 8), Shard(7, 8)))]
+    assert list(monitor.repeats) == [(Attempt(1, 1, 0, 1), "worker-1", Shard(0, 2))]
     now_s = 6.0
     busy, engine = shown()
     assert (busy, engine.silent, engine.repeated) == (0, (), 1)
     assert engine.tasks == {"reading": 1, "ended": 1}
 
 
-def test_the_time_left_counts_sub_messages_of_waves_and_of_what_is_yet_to_be_read() -> None:
+def test_the_time_left_counts_sub_messages_of_slices_and_of_what_is_yet_to_be_read() -> None:
     """The time left can't follow messages, which end only with the last of their shards."""
     now_s = 1_000.0
     plan = a_plan(100)  # messages of fifty
@@ -150,7 +149,7 @@ def test_the_time_left_counts_sub_messages_of_waves_and_of_what_is_yet_to_be_rea
         head = Head(
             {"0/1": {0: (0, mark)}}, {0: known}, status=TaskStatus(limits=LimitStatus(in_flight=20))
         )
-        aggregation.add_progress(task, head)
+        aggregation.add_progress(of, task, head)
         monitor.note_report(task, Attempt(1, 1, 0, 1), head.status)
         return measured(ahead=False)
 
@@ -159,12 +158,13 @@ def test_the_time_left_counts_sub_messages_of_waves_and_of_what_is_yet_to_be_rea
         return monitor.status(plan, ahead=ahead)
 
     assert measured(ahead=True).progress.eta_s is None
-    now_s += 20  # Reading the first wave takes so long.
+    now_s += 20  # Reading the first slice takes so long.
     assert measured(ahead=True).progress.eta_s is None
-    aggregation.begin(1, {0: (0, 40)}, {0: ((0, 40),)}, {"0/1": {0: 2_000}}, {})
-    (task,) = aggregation.dispatch([[(1, "0/1")]]).tasks
-    monitor.note_wave(3, [Manifest(0, 0, 40, subs={0: 2_000})])
-    monitor.note_dispatch()
+    of = aggregation.begin(1, 1, {0: (0, 40)}, {0: ((0, 40),)}, {0: {0: 2_000}}, {})
+    (task,) = of.tasks
+    task.given = True
+    monitor.note_slice(2, [Manifest(0, 0, 40, subs={0: 2_000})])
+    monitor.note_begin()
     showing(0)
     for done in range(50, 2_000, 50):  # 100 sub-messages a second finish, but no message.
         now_s += 0.5
@@ -173,7 +173,7 @@ def test_the_time_left_counts_sub_messages_of_waves_and_of_what_is_yet_to_be_rea
             assert status.progress.eta_s == pytest.approx((100 * 50 - done) / 100)
     assert share_finished(status.progress.partitions) == pytest.approx(1_950 / 5_000)
     assert status.progress.messages.finished == 0
-    for done in range(1_951, 1_991):  # Only one lane of the wave is left, which is slow.
+    for done in range(1_951, 1_991):  # Only one lane of the slice is left, which is slow.
         now_s += 0.5
         status = showing(done)
     assert status.progress.eta_s == pytest.approx((100 * 50 - done) / (done / 39.5))
@@ -185,16 +185,17 @@ def test_of_all_tasks_the_one_that_is_least_far_holds_the_watermark_back() -> No
     monitor = TaskMonitor(
         aggregation, 0, concurrency=20, buffer_bytes=1, plan_path="p", clock=lambda: now_s
     )
-    aggregation.begin(1, {0: (0, 40)}, {0: ((0, 40),)}, {"0/2": {0: 90}, "1/2": {0: 90}}, {})
-    one, other = aggregation.dispatch([[(1, "0/2")], [(1, "1/2")]]).tasks
-    monitor.note_wave(1, [Manifest(0, 0, 40, subs={0: 90, 1: 90})])
-    monitor.note_dispatch()
+    of = aggregation.begin(1, 2, {0: (0, 40)}, {0: ((0, 40),)}, {0: {0: 90}, 1: {0: 90}}, {})
+    one, other = of.tasks
+    one.given = other.given = True
+    monitor.note_slice(0, [Manifest(0, 0, 40, subs={0: 90, 1: 90})])
+    monitor.note_begin()
 
-    def reports(task: DispatchedTask, claim: str, mark: int, done: int, *held: HeldBack) -> None:
+    def reports(task: SliceTask, claim: str, mark: int, done: int, *held: HeldBack) -> None:
         status = TaskStatus(limits=LimitStatus(held_back=held), borrowed=Borrowed())
         known = counts(done=done, pending=90 - done)
         head = Head({claim: {0: (0, mark)}}, {0: known}, status=status)
-        aggregation.add_progress(task, head)
+        aggregation.add_progress(of, task, head)
         monitor.note_report(task, Attempt(1, 1, int(task is other), 1), status)
         monitor.measure(plan)
 

@@ -61,9 +61,9 @@ class FailingObjects(Objects):
             raise StateLost("no answer")
         self.inner.put(name, data, beside=beside)
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes, *, beside: bool = False) -> bool:
         self._pass()
-        return self.inner.create(name, data)
+        return self.inner.create(name, data, beside=beside)
 
     def get(self, name: str) -> bytes | None:
         self._pass()

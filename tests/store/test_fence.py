@@ -184,7 +184,7 @@ def test_a_driver_without_a_lock_makes_no_task_sure(
         (lambda state: state.begin(SECOND, {0: 0}), "another attempt"),
         (lambda state: state.remove(), "state is gone"),
         # As between the first and the last object that remove() deletes.
-        (lambda state: state.remove_dispatch(FIRST.epoch, FIRST.dispatch), "state is gone"),
+        (lambda state: state.remove_slice(FIRST.epoch, FIRST.slice), "state is gone"),
     ],
 )
 def test_a_task_that_is_overtaken_notices_it(
@@ -261,11 +261,11 @@ def test_others_are_kept_out_while_a_worker_may_be_in_a_call(
     lock.linger.assert_called_once_with(not closed)
 
 
-def test_a_task_that_wakes_up_after_its_dispatch_is_over_begins_nothing(
+def test_a_task_that_wakes_up_after_its_slice_is_over_begins_nothing(
     state: State, make_fence: Callable[..., tuple[Fence, Ends]]
 ) -> None:
-    records = state.begin(SECOND, {0: 0})  # which did it all, and made the dispatch one of the past
-    state.remove_dispatch(1, 1)
+    records = state.begin(SECOND, {0: 0})  # which did it all, and made the slice one of the past
+    state.remove_slice(1, 1)
     with suppress(StateLost):  # from a folder, where it finds none
         records.append(Record({}))  # by one that doesn't know it yet
 

@@ -42,7 +42,7 @@ def state(objects: FailingObjects, monkeypatch: pytest.MonkeyPatch) -> State:
 def heads(state: State) -> list[Head]:
     """The task's next records that have a watermark."""
     found: list[Head] = []
-    while news := state.news(1, {1: 3}):
+    while news := state.news([(1, 1, task) for task in range(3)]):
         found += (head for _, head in news if head.marks)
     return found
 

@@ -53,9 +53,9 @@ def state(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def news_of(state: State) -> list[tuple[Attempt, Head]]:
-    """All news of the first dispatch."""
+    """All news of the first slice."""
     found: list[tuple[Attempt, Head]] = []
-    while more := state.news(1, {1: 10}):
+    while more := state.news([(1, 1, task) for task in range(10)]):
         found += more
     return sorted(found, key=lambda each: each[0])
 
@@ -315,10 +315,10 @@ def test_a_process_is_dead_when_it_is_a_zombie_or_another_one_has_its_id(
 # --- the end ---
 
 
-def test_a_dispatch_that_is_removed_leaves_the_others(state: State) -> None:
-    for dispatch in (1, 2, 11):
-        begun(state, Attempt(1, dispatch, 9, 0))
-    state.remove_dispatch(1, 1)
+def test_a_slice_that_is_removed_leaves_the_others(state: State) -> None:
+    for number in (1, 2, 11):
+        begun(state, Attempt(1, number, 9, 0))
+    state.remove_slice(1, 1)
     assert [share[1] for share in state.shares()] == [2, 11]
     assert state.epoch() == 1
 

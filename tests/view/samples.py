@@ -48,7 +48,7 @@ def terminal(
 
 
 def on_spark(count: int) -> SparkStatus:
-    """The third of about twelve waves, with so many tasks: each fourth one has ended."""
+    """The third of about twelve slices, with so many tasks: each fourth one has ended."""
     doing = (
         "ended" if n % 4 == 3 else "waiting" if n % 7 == 6 else "handling" for n in range(count)
     )
@@ -56,7 +56,7 @@ def on_spark(count: int) -> SparkStatus:
         3,
         12,
         ahead=True,
-        wave_s=42.0,
+        slice_s=42.0,
         tasks=Counter(doing),
         stragglers=("7.0 on worker-1",),
         quiet_s=7.2,

@@ -76,7 +76,7 @@ HALTED = a_summary(
     auto=samples.AUTO,
     rules=RuleStatus({"a": 1, "b": 4_800_000}, undecided={"n > 5": 136}, why={"n > 5": "no field"}),
     engine="spark",
-    engine_counts={"waves": 12},
+    engine_counts={"slices": 12},
     open_transactions=(OpenTransaction("orders", 3, 700, 50), OpenTransaction("orders", 4, 9, 1)),
     left_alone={"its payload can't be written": 1, NOT_MATCHED: 2},
     latency=LATENCY,

@@ -2,13 +2,13 @@
 
 The driver of a drain on Spark owns it, and the checkpointer reads it as it reads a dispatcher.
 While a task works, the account has only the mark below which the task has finished everything. So
-its size depends on the waves, and not on what tasks finish in which order.
+its size depends on the slices, and not on what tasks finish in which order.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from drainer.core.merge import TaskRecord, count_in, undecided
@@ -31,16 +31,19 @@ from drainer.spark.state.records import Head, TaskStatus
 from drainer.spark.state.state import Attempt
 from drainer.store.place import uri_to_keep
 
+OPEN_MOST = 3  # This many slices are under way at once. There are more than two if lanes are hot.
+
 
 @dataclass(slots=True)
-class DispatchedTask:
-    """A task of a dispatch, with the parts of waves that it was given and what it has reported.
+class SliceTask:
+    """The task that handles one shard of a slice, with what it has reported.
 
     Attributes:
-        name: the number of the dispatch, and the number of the task in it.
-        waves: by claim, the wave that the task has a part of.
-        subs: the number of sub-messages that the task was given.
-        left: by claim, the partitions that the task has not finished.
+        name: the number of the slice, and the number of the shard.
+        shard: the shard. Its text is the selector of its claim.
+        subs: the number of its sub-messages by partition.
+        left: the partitions that it has not finished.
+        given: whether the driver has let the task begin.
         counts: the account of its sub-messages by partition.
         unhandled: the counts of what it finished without a call of the handler.
         attempt, status: the newest attempt at the task, and the newest status of that attempt.
@@ -49,9 +52,10 @@ class DispatchedTask:
     """
 
     name: str
-    waves: Mapping[str, int]
-    subs: int
-    left: dict[str, set[int]]
+    shard: Shard
+    subs: Mapping[int, int]
+    left: set[int]
+    given: bool = False
     counts: dict[int, Counts] = field(default_factory=dict)
     unhandled: Unhandled = field(default_factory=Unhandled)
     attempt: Attempt | None = None
@@ -60,19 +64,19 @@ class DispatchedTask:
     ended: bool = False
 
     @property
-    def unfinished(self) -> list[str]:
-        """The claims whose parts are not done."""
-        return [claim for claim, left in self.left.items() if left]
+    def claim(self) -> str:
+        """The selector of the shard's claim."""
+        return str(self.shard)
 
     @property
-    def shards_left(self) -> tuple[Shard, ...]:
-        """The shards whose parts are not done."""
-        return tuple(sorted(map(Shard.parse, self.unfinished)))
+    def total(self) -> int:
+        """The number of its sub-messages."""
+        return sum(self.subs.values())
 
     @property
     def share_done(self) -> float:
         """The share of the task's sub-messages that is finished, from 0 to 1."""
-        return Counts.sum(self.counts.values()).finished / max(1, self.subs)
+        return Counts.sum(self.counts.values()).finished / max(1, self.total)
 
     @property
     def is_over(self) -> bool:
@@ -84,35 +88,12 @@ class DispatchedTask:
         return self.status.host if self.status else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Dispatch:
-    """The parts of waves that one job handles. Later dispatches have higher numbers."""
-
-    number: int
-    tasks: tuple[DispatchedTask, ...]
-
-    @property
-    def waves(self) -> set[int]:
-        """The numbers of the waves whose parts the dispatch has."""
-        return {wave for task in self.tasks for wave in task.waves.values()}
-
-    @property
-    def name(self) -> str:
-        return f"dispatch {self.number} of wave {', '.join(map(str, sorted(self.waves)))}"
-
-    @property
-    def busy(self) -> int:
-        """The number of tasks with something left to handle. Some may still wait for a slot."""
-        return sum(1 for task in self.tasks if task.unfinished)
-
-
-ClaimPart = tuple[int, str]  # The number of a wave, and the claim that has a part of it.
 Changes = dict[str, dict[int, Progress]]  # The progress by claim and partition.
 
 
 @dataclass(slots=True)
-class _WavePartition:
-    """The part of a wave in one partition.
+class _SlicePartition:
+    """The part of a slice in one partition.
 
     Attributes:
         marks: by claim, the offset below which the claim has finished all of its sub-messages.
@@ -120,8 +101,8 @@ class _WavePartition:
         messages: the account of all messages.
         outcomes: by claim, the outcomes of messages that are left.
         units: the offsets of messages that ``split`` rejected.
-        beyond: by claim, what it finished above its mark. Only claims whose dispatch ended early
-            are in it.
+        beyond: by claim, what it finished above its mark. Only claims whose slice ended early are
+            in it.
         finished: the offsets that all claims have finished.
         moved: whether a mark has moved since the last call of ``reach``.
     """
@@ -172,28 +153,26 @@ class _WavePartition:
         }
 
 
-@dataclass(slots=True)
-class _Wave:
-    """A wave of which some parts are not handled yet.
+@dataclass(eq=False, slots=True)
+class Slice:
+    """A slice that is under way: its tasks by the number of their shard, and its partitions."""
 
-    Attributes:
-        parts: the part of the wave in each partition.
-        subs: the number of sub-messages by claim and partition.
-        open: the claims whose dispatches have not ended.
-    """
+    number: int
+    tasks: tuple[SliceTask, ...]
+    parts: dict[int, _SlicePartition]
 
-    parts: dict[int, _WavePartition]
-    subs: Mapping[str, Mapping[int, int]]
-    open: set[str]
+    @property
+    def unfinished(self) -> list[SliceTask]:
+        """The tasks that have something left to handle. Some may wait for a slot."""
+        return [task for task in self.tasks if task.left]
 
 
 class Aggregation:
     """Adds up what tasks have finished.
 
-    The driver begins a wave, dispatches its parts, adds what tasks report, and ends the dispatch.
-    Several dispatches and waves may be under way at once, but each claim goes through the waves one
-    after the other. When all dispatches with parts of a wave have ended, the wave is folded into
-    the account.
+    The driver begins a slice, adds what its tasks report, and ends the slice, which folds it into
+    the account. Several slices may be under way at once, but each claim goes through the slices one
+    after the other.
 
     Args:
         uri, epoch: the place and the epoch of the state that the tasks write to.
@@ -210,10 +189,9 @@ class Aggregation:
         self.parked = set(plan.account.parked)
         self.parked_lanes = ParkedLanes(0, plan.account.parked_lanes.of(self.parked))
         self._unhandled = plan.account.unhandled
-        self._waves: dict[int, _Wave] = {}
-        self.dispatches: dict[int, Dispatch] = {}  # The dispatches under way, by number.
-        self._next = 1  # The number of the next dispatch.
-        # Whether the counts of a dispatch did not add up. If so, nothing may be committed.
+        self.slices: dict[int, Slice] = {}  # The slices under way by number, the oldest first.
+        self._next = 1  # A later slice has this number, or a higher one.
+        # Whether the counts of a slice did not add up. If so, nothing may be committed.
         self.unbalanced = False
 
     @property
@@ -232,7 +210,7 @@ class Aggregation:
             self._uri,
             self._epoch,
             self._next,
-            tuple(self.dispatches),
+            tuple(self.slices),
             self._counted(),
             sum((task.unhandled for task in self.tasks), Unhandled()),
             self._units(),
@@ -246,121 +224,147 @@ class Aggregation:
     def begin(
         self,
         number: int,
+        of: int,
         ranges: Mapping[int, Range],
         delivered: Mapping[int, Sequence[Range]],
-        subs: Mapping[str, Mapping[int, int]],
+        subs: Mapping[int, Mapping[int, int]],
         units: Mapping[int, Sequence[Range]],
-    ) -> None:
-        """Begin a wave that was read. Its number is higher than those of earlier waves.
+    ) -> Slice:
+        """Begin a slice that was read. Its number is higher than those of earlier slices.
 
         Args:
-            ranges: the offsets of the wave, by partition.
+            of: the number of shards that it is divided into.
+            ranges: the offsets of the slice, by partition.
             delivered: the offsets of messages that were not finished before, by partition.
-            subs: the number of sub-messages to handle, by claim and partition.
+            subs: the number of sub-messages to handle, by the number of the shard and partition.
             units: the offsets of messages that ``split`` rejected, by partition.
         """
+        tasks = tuple(
+            SliceTask(f"{number}.{n}", Shard(n, of), subs.get(n, {}), set(subs.get(n, {})))
+            for n in range(of)
+        )
         parts = {}
         for n, (start, end) in ranges.items():
             left = delivered.get(n, ())
             read = count_offsets(left)
             of_others = (claim[n].outcomes for claim in self._others.values())
-            parts[n] = _WavePartition(
+            parts[n] = _SlicePartition(
                 start,
                 end,
-                {claim: start for claim, of_claim in subs.items() if n in of_claim},
+                {task.claim: start for task in tasks if n in task.subs},
                 left,
                 Counts(read, pending=read),
                 {ALL: merge_outcomes((self._base[n].outcomes, *of_others))},
                 units.get(n, ()),
             )
-        self._waves[number] = _Wave(parts, subs, set(subs))
-        self._end_waves()
+        self.slices[number] = begun = Slice(number, tasks, parts)
+        self._next = number + 1
+        return begun
 
-    def dispatch(self, tasks: Iterable[Iterable[ClaimPart]]) -> Dispatch:
-        """Begin a dispatch that gives these parts of waves to tasks."""
-        number, self._next = self._next, self._next + 1
-        given = (self._given(f"{number}.{n}", parts) for n, parts in enumerate(tasks))
-        self.dispatches[number] = dispatch = Dispatch(number, tuple(given))
-        return dispatch
-
-    def add_progress(self, task: DispatchedTask, head: Head) -> list[str]:
-        """Add a record of a task; return the claims whose parts the task has completed by it.
+    def add_progress(self, of: Slice, task: SliceTask, head: Head) -> None:
+        """Add a record of a task.
 
         The counts of a record are those of all attempts so far, since each attempt goes on from the
         counts of the one before.
         """
-        done = list[str]()
         for claim, marks in head.marks.items():
-            parts, left = self._waves[task.waves[claim]].parts, task.left[claim]
-            whole_before = not left
             for n, (_, mark) in marks.items():
-                part = parts[n]
+                part = of.parts[n]
                 if mark > part.marks[claim]:
                     part.marks[claim] = mark
                     part.moved = True
                 if mark >= part.end:
-                    left.discard(n)
-            if not left and not whole_before:
-                done.append(claim)
+                    task.left.discard(n)
         for claim, by_partition in head.outcomes.items():
-            parts = self._waves[task.waves[claim]].parts
             for n, outcomes in by_partition.items():
-                parts[n].add_outcomes(claim, outcomes)
+                of.parts[n].add_outcomes(claim, outcomes)
         self._note(task, head)
-        return done
 
-    def add_whole_record(self, task: DispatchedTask, record: TaskRecord) -> None:
+    def add_whole_record(self, of: Slice, task: SliceTask, record: TaskRecord) -> None:
         """Add everything that an ended task has reported, including what lies above its marks.
 
         If the state was removed, the record is empty and changes nothing.
         """
         self._note(task, record)
         for claim, changes in record.claims.items():
-            parts = self._waves[task.waves[claim]].parts
             for n, progress in changes.items():
-                parts[n].beyond[claim], parts[n].moved = progress, True
-                parts[n].add_outcomes(claim, progress.outcomes)
+                part = of.parts[n]
+                part.beyond[claim], part.moved = progress, True
+                part.add_outcomes(claim, progress.outcomes)
 
-    def ensure_conserved(self, dispatch: Dispatch) -> None:
-        """Ensure that the tasks of a dispatch account for all that they were given.
+    def ensure_conserved(self, of: Slice) -> None:
+        """Ensure that the tasks of a slice account for all that they were given.
 
         Raises AccountWrong, and then nothing may be committed.
         """
-        for task in dispatch.tasks:
+        for task in of.tasks:
             counts = sum(task.counts.values(), Counts())
-            if counts.read != task.subs or not counts.conserved:
+            if counts.read != task.total or not counts.conserved:
                 self.unbalanced = True
                 raise account_wrong(
-                    f"task {task.name} was given {task.subs:,} sub-messages and reports {counts}"
+                    f"task {task.name} was given {task.total:,} sub-messages and reports {counts}"
                 )
 
-    def end_dispatch(self, dispatch: Dispatch) -> None:
-        """End a dispatch. Sub-messages that are pending now stay pending in this run."""
-        del self.dispatches[dispatch.number]
-        for task in dispatch.tasks:
+    @property
+    def busy(self) -> int:
+        """The number of tasks that have something left to handle. Some may wait for a slot."""
+        return sum(len(each.unfinished) for each in self.slices.values())
+
+    def wants_next(self, slots: int) -> bool:
+        """Whether the next slice should be read, with so many slots for tasks.
+
+        That is so once the first task of the newest slice has ended: then nothing waits for a slot.
+        """
+        open_ = len(self.slices)
+        return not open_ or (open_ < OPEN_MOST and self.busy < slots)
+
+    def last(self, of: int) -> int:
+        """Return the shard of the next slice whose task should begin last: one that is at work.
+
+        Its next task has to wait, and should leave its slot to others until then.
+        """
+        at_work = (task.shard for each in self.slices.values() for task in each.unfinished)
+        return next((shard.number for shard in at_work if shard.of == of), of - 1)
+
+    def free(self) -> Iterator[tuple[Slice, SliceTask]]:
+        """Yield the tasks that may begin: those whose shard has nothing left in earlier slices.
+
+        If a slice is divided into another number of shards than earlier ones, its lanes are in
+        other shards. So its tasks may begin only when all earlier slices have ended.
+        """
+        earlier = list[Slice]()
+        for each in self.slices.values():
+            if any(len(other.tasks) != len(each.tasks) for other in earlier):
+                return
+            for n, task in enumerate(each.tasks):
+                if not task.given and not any(other.tasks[n].left for other in earlier):
+                    yield each, task
+            earlier.append(each)
+
+    def end_slice(self, ended: Slice) -> None:
+        """End a slice. Sub-messages that are pending now stay pending in this run."""
+        del self.slices[ended.number]
+        for task in ended.tasks:
             self._unhandled += task.unhandled
             for n, counts in task.counts.items():
                 subs = self._base[n].sub_messages + counts
                 self._base[n] = replace(self._base[n], sub_messages=subs)
-            for claim, wave in task.waves.items():
-                self._waves[wave].open.discard(claim)
-        self._end_waves()
+        for part in ended.parts.values():
+            part.reach()
+        _add(ended, self._base)
+        self._fold(ended, self._others)
+        self._others = ahead_of(self._others, self._base)
 
     def end(self) -> None:
-        """End all waves when no dispatch is left.
-
-        The plan needs no state from here on, since this account has all that tasks reported.
-        """
+        """Note that no slice is left. The plan needs no state from here on, since this account has
+        all that tasks reported."""
         self._over = True
-        for wave in self._waves.values():
-            wave.open.clear()
-        self._end_waves()
 
     def claims(self) -> Claims:
         """Return the progress of all claims, as a plan has it."""
         base, others = self._by_all(), {s: dict(claim) for s, claim in self._others.items()}
-        for wave in self._waves.values():
-            self._fold(wave, others)
+        for each in self.slices.values():
+            self._fold(each, others)
         for n, counts in self._counted().items():
             base[n] = replace(base[n], sub_messages=base[n].sub_messages + counts)
         return {ALL: base, **ahead_of(others, base)}
@@ -369,7 +373,7 @@ class Aggregation:
         """Return the counts of messages, and of sub-messages."""
         self._reach()
         messages = [each.messages for each in self._base.values()]
-        messages += (each.messages for wave in self._waves.values() for each in wave.parts.values())
+        messages += (part.messages for each in self.slices.values() for part in each.parts.values())
         return Counts.sum(messages), Counts.sum(self.sub_messages.values())
 
     @property
@@ -381,29 +385,30 @@ class Aggregation:
     def longest_lane(self) -> tuple[float, float]:
         """Estimate the longest lane from the shard that has the most sub-messages.
 
-        Returns what is left of the lane in the waves under way, and its share of these waves.
+        Returns what is left of the lane in the slices under way, and its share of these slices.
 
         By so many more than the mean of the others, it has them from one lane.
         """
-        divided = [wave for wave in self._waves.values() if len(wave.subs) > 1]
+        divided = [each for each in self.slices.values() if len(each.tasks) > 1]
         subs = Counter[str]()
-        for wave in divided:
-            subs.update({claim: sum(each.values()) for claim, each in wave.subs.items()})
-        if not subs:
+        for each in divided:
+            subs.update({task.claim: task.total for task in each.tasks})
+        if not subs.total():
             return 0.0, 0.0
         ((claim, most),) = subs.most_common(1)
         others = (subs.total() - most) / (len(subs) - 1)
         of_lane = sure_share(most, others) * (most - others) / most
         left = 0.0
-        for wave in divided:
-            for n, count in wave.subs.get(claim, {}).items():
-                part = wave.parts[n]
-                left += count * (part.end - part.marks[claim]) / (part.end - part.start)
+        for each in divided:
+            for task in each.tasks:
+                for n, count in task.subs.items() if task.claim == claim else ():
+                    part = each.parts[n]
+                    left += count * (part.end - part.marks[claim]) / (part.end - part.start)
         return of_lane * left, of_lane * most / subs.total()
 
     @property
     def left_pending(self) -> int:
-        """The number of sub-messages that ended dispatches have left for a later run."""
+        """The number of sub-messages that ended slices have left for a later run."""
         return sum(each.sub_messages.pending for each in self._base.values())
 
     def record(self) -> None:
@@ -414,53 +419,47 @@ class Aggregation:
         return sum((task.unhandled for task in self.tasks), self._unhandled)
 
     @property
-    def tasks(self) -> Iterator[DispatchedTask]:
-        """The tasks of all dispatches."""
-        return (task for dispatch in self.dispatches.values() for task in dispatch.tasks)
+    def tasks(self) -> Iterator[SliceTask]:
+        """The tasks of all slices that are under way."""
+        return (task for each in self.slices.values() for task in each.tasks)
 
-    def _given(self, name: str, parts: Iterable[ClaimPart]) -> DispatchedTask:
-        waves = {claim: number for number, claim in parts}
-        given = {claim: self._waves[number].subs[claim] for claim, number in waves.items()}
-        subs = sum(sum(each.values()) for each in given.values())
-        return DispatchedTask(name, waves, subs, {claim: set(n) for claim, n in given.items()})
-
-    def _note(self, task: DispatchedTask, reported: Head | TaskRecord) -> None:
+    def _note(self, task: SliceTask, reported: Head | TaskRecord) -> None:
         task.counts |= reported.counts
         self.parked.update(reported.parked)
         if reported.unhandled is not None:
             task.unhandled = task.unhandled.merge(reported.unhandled)
 
     def _counted(self) -> dict[int, Counts]:
-        """Return the counts of sub-messages of dispatches that have not ended, by partition."""
+        """Return the counts of sub-messages of slices under way, by partition."""
         counted: dict[int, Counts] = {}
         for task in self.tasks:
             count_in(counted, task.counts)
         return counted
 
     def _units(self) -> dict[int, str]:
-        """Return the messages of open waves that ``split`` rejected, by partition."""
+        """Return the messages of slices under way that ``split`` rejected, by partition."""
         units: dict[int, list[Range]] = {}
-        for wave in self._waves.values():
-            for n, part in wave.parts.items():
+        for each in self.slices.values():
+            for n, part in each.parts.items():
                 units.setdefault(n, []).extend(part.units)
-        return {n: encode_ranges(join_ranges(each)) for n, each in units.items() if each}
+        return {n: encode_ranges(join_ranges(found)) for n, found in units.items() if found}
 
     def _reach(self) -> None:
-        for wave in self._waves.values():
-            for part in wave.parts.values():
+        for each in self.slices.values():
+            for part in each.parts.values():
                 if part.moved:
                     part.reach()
 
     def _by_all(self) -> dict[int, Progress]:
-        """Return the progress of the claim "all", including what open waves have finished."""
+        """Return the progress of the claim "all", including what slices under way have finished."""
         self._reach()
         base = dict(self._base)
-        for wave in self._waves.values():
-            _add(wave, base)
+        for each in self.slices.values():
+            _add(each, base)
         return base
 
-    def _fold(self, wave: _Wave, others: Changes) -> None:
-        for n, part in wave.parts.items():
+    def _fold(self, of: Slice, others: Changes) -> None:
+        for n, part in of.parts.items():
             units = undecided(part.units, part.outcomes.values())
             for claim in part.marks:
                 fresh = {n: Progress(start) for n, start in self._starts.items()}
@@ -472,20 +471,8 @@ class Aggregation:
                 finished = subtract(part.finished_by(claim), units)
                 own[n] = own[n].merge(Progress(0, finished, partial, outcomes=outcomes))
 
-    def _end_waves(self) -> None:
-        """Fold the waves whose dispatches have all ended into the account."""
-        for number, wave in sorted(self._waves.items()):
-            if wave.open:
-                continue
-            for part in wave.parts.values():
-                part.reach()
-            _add(wave, self._base)
-            self._fold(wave, self._others)
-            del self._waves[number]
-            self._others = ahead_of(self._others, self._base)
 
-
-def _add(wave: _Wave, base: dict[int, Progress]) -> None:
-    for n, part in wave.parts.items():
+def _add(of: Slice, base: dict[int, Progress]) -> None:
+    for n, part in of.parts.items():
         known, messages = base[n], base[n].messages + part.messages
         base[n] = known.merge(Progress(0, part.finished, {}, messages, known.sub_messages))

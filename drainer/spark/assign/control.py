@@ -74,11 +74,6 @@ class Lender:
         self._last: tuple[float, Borrowed, int] | None = None
 
     @property
-    def room(self) -> int:
-        """The number of further tasks that can have a call each."""
-        return max(0, self._left - len(self._tasks))
-
-    @property
     def _left(self) -> int:
         return 0 if self.paused else self.total
 

@@ -1,4 +1,4 @@
-"""Spark's part of a drain's status: the wave and the tasks, as sentences, fields and metrics."""
+"""Spark's part of a drain's status: the slice and the tasks, as sentences, fields and metrics."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from drainer.view import figures
 STATES = HANDLING, READING, SILENT, WAITING, ENDED = (
     *("handling", "reading", "silent", "waiting", "ended"),
 )
-NAMED = 3  # A sentence names this many tasks or shards.
+NAMED = 3  # A sentence names this many tasks.
 LOGGED = 8  # A line of the log names this many tasks.
 
 
 @dataclass(frozen=True, slots=True)
 class SparkStatus:
-    """The wave that is handled, and the tasks.
+    """The slice that is handled, and the tasks.
 
     Attributes:
-        wave: the number of the newest wave that was read, from 1; 0 while the first one is read.
-        waves: about how many waves there are; None while that can't be known.
-        ahead: whether the next wave is being read.
-        wave_s: the age of the wave.
+        slice: the number of the newest slice that was read, from 1; 0 while the first one is read.
+        slices: about how many slices there are; None while that can't be known.
+        ahead: whether the next slice is being read.
+        slice_s: the age of the slice.
         tasks: the number of tasks by state.
         stragglers: tasks that the others wait for, such as "12.0 on worker-1": the number of the
-            dispatch, the task's number in it, and its host.
-        silent: tasks that report nothing, such as "12.0 on worker-1 (shards 3, 7)".
+            slice, the number of the shard, and its host.
+        silent: tasks that report nothing.
         repeated: the number of attempts that failed or were lost, so that Spark repeated the task.
         quiet_s: the longest time since the last report of a task that has not ended.
     """
 
-    wave: int
-    waves: int | None = None
+    slice: int
+    slices: int | None = None
     ahead: bool = False
-    wave_s: float = 0.0
+    slice_s: float = 0.0
     tasks: Mapping[str, int] = field(default_factory=dict)
     stragglers: tuple[str, ...] = ()
     silent: tuple[str, ...] = ()
@@ -49,24 +49,24 @@ class SparkStatus:
     def limit(self, status: Status) -> str | None:
         """Return what keeps the drain from going faster; None if Spark is not the reason."""
         if self.silent:
-            return f"tasks that report nothing: the wave waits for {_named(self.silent)}"
+            return f"tasks that report nothing: the slice waits for {_named(self.silent)}"
         if self.stragglers:
-            return f"the slowest tasks: the wave waits for {_named(self.stragglers)}"
+            return f"the slowest tasks: the slice waits for {_named(self.stragglers)}"
         if status.limits.lanes_ready > status.limits.concurrency or status.limits.behind_barriers:
             return None
         if status.limits.in_flight or status.limits.lanes:
-            return "order: few sub-keys of the wave are left, each one at a time"
-        return None if status.caps.read_binds else "reading: the tasks wait for their wave"
+            return "order: few sub-keys of the slice are left, each one at a time"
+        return None if status.caps.read_binds else "reading: the tasks wait for their slice"
 
     @property
     def facts(self) -> list[tuple[str, str]]:
-        """The lines on the wave (``3 of ~12, for 42s``), on the number of tasks by state, and on
+        """The lines on the slice (``3 of ~12, for 42s``), on the number of tasks by state, and on
         tasks that are silent or late."""
-        for_s = f"for {figures.duration(self.wave_s)}"
-        of = "" if self.waves is None else f" of ~{figures.count(self.waves)}"
+        for_s = f"for {figures.duration(self.slice_s)}"
+        of = "" if self.slices is None else f" of ~{figures.count(self.slices)}"
         ahead = ", while the next one is read" if self.ahead else ""
-        wave = f"{figures.count(self.wave)}{of}, {for_s}{ahead}"
-        facts = [("wave", wave if self.wave else f"reading the first one, {for_s}")]
+        slice = f"{figures.count(self.slice)}{of}, {for_s}{ahead}"
+        facts = [("slice", slice if self.slice else f"reading the first one, {for_s}")]
         if self.tasks:
             found = ((state, self.tasks.get(state, 0)) for state in STATES)
             states = ", ".join(
@@ -89,30 +89,25 @@ class SparkStatus:
         return len(self.stragglers)
 
 
-def task_name(name: str, host: str, shards: Sequence[Shard] = ()) -> str:
-    """Return the name of a task, such as ``7.0 on worker-1 (shards 3, 7)``.
+def task_name(name: str, host: str) -> str:
+    """Return the name of a task, such as ``7.0 on worker-1``.
 
     A host's name is cut to its first part. An IP address stays whole.
     """
-    return f"{name}{_on(host)}{_of(shards)}"
+    return f"{name}{_on(host)}"
 
 
-def repeat_words(host: str, shards: Sequence[Shard], *, failed: bool) -> str:
+def repeat_words(host: str, shard: Shard, *, failed: bool) -> str:
     """Return the line on a task that Spark repeats, because it ``failed`` or fell silent."""
+    task = f"the task of shard {shard.number}{_on(host)}"
     if failed:
-        return f"a task{_on(host)} failed{_of(shards)}; Spark repeats it"
-    gone = "its Python worker or executor is gone"
-    return f"a task{_on(host)} fell silent{_of(shards)}: {gone}; Spark repeats it"
+        return f"{task} failed; Spark repeats it"
+    return f"{task} fell silent: its Python worker or executor is gone; Spark repeats it"
 
 
 def _on(host: str) -> str:
     short = host.partition(".")[0]
     return f" on {host if short.isdecimal() else short}" if host else ""
-
-
-def _of(shards: Sequence[Shard]) -> str:
-    numbers = _named([shard.number for shard in shards])
-    return f" ({'shard' if len(shards) == 1 else 'shards'} {numbers})" if shards else ""
 
 
 def _named(each: Sequence[object]) -> str:
@@ -127,9 +122,9 @@ def _tasks(found: SparkStatus) -> Iterable[MetricRow]:
 
 _gauge = Metric[SparkStatus].gauge
 METRICS = (
-    _gauge("wave", "wave", "On Spark: the current wave, from 1."),
-    _gauge("waves", "waves", "On Spark: estimated number of waves; absent while unknown."),
-    _gauge("wave_age_seconds", "wave_s", "On Spark: age of the current wave."),
+    _gauge("slice", "slice", "On Spark: the current slice, from 1."),
+    _gauge("slices", "slices", "On Spark: estimated number of slices; absent while unknown."),
+    _gauge("slice_age_seconds", "slice_s", "On Spark: age of the current slice."),
     Metric(
         "drainer_tasks",
         "gauge",

@@ -25,7 +25,7 @@ from drainer.model.status import (
     TimingStatus,
 )
 from drainer.model.unhandled import RuleStatus
-from drainer.spark.assign.aggregation import Aggregation, Dispatch, DispatchedTask
+from drainer.spark.assign.aggregation import Aggregation, Slice, SliceTask
 from drainer.spark.assign.status import (
     ENDED,
     HANDLING,
@@ -43,8 +43,7 @@ QUIET_S = 3.0  # After this long without a report, a task counts as silent.
 BEHIND = 0.5  # A task with less than this share of the average progress is a straggler.
 
 
-# A lost attempt that Spark repeats, with its host and the shards that it had not finished.
-Repeat = tuple[Attempt, str, tuple[Shard, ...]]
+Repeat = tuple[Attempt, str, Shard]  # A lost attempt that Spark repeats, its host and its shard.
 
 
 class TaskMonitor(MetricsSampler):
@@ -63,62 +62,60 @@ class TaskMonitor(MetricsSampler):
         self.aggregation = aggregation
         self._quiet_s = quiet_s
         super().__init__(**named)
-        # The sum of the statuses of dispatches and attempts that are over.
+        # The sum of the statuses of slices and attempts that are over.
         self._before = TaskStatus(failures=FailureStatus(given_up=given_up_before))
         self._known = aggregation.claims()  # The progress before this run.
         self._subs_before = aggregation.sub_messages
         self._skipped_before = aggregation.unhandled().without_call
-        # For each partition, the offset up to which waves were read, the number of their
+        # For each partition, the offset up to which slices were read, the number of their
         # sub-messages to handle, and the number of those that were finished before.
         self._positions = aggregation.watermarks
         self._subs, self._finished = Counter[int](), Counter[int]()
         self.repeats = deque[Repeat]()  # Repeated tasks that are yet to be reported.
         self._repeated = 0
-        self.waves = 0
+        self.slices = 0
         self._about: int | None = None
-        self._dispatched_s = self._clock()
-        self._waves_began_s = deque([self._dispatched_s], maxlen=2)  # Those of the last two waves.
+        self._given_s = self._clock()  # When tasks were given something for the last time.
+        self._slices_began_s = deque([self._given_s], maxlen=2)  # Those of the last two slices.
         self.tasks_most = 0
 
     def start(self) -> None:
         """Start to measure. The driver calls this once the tasks are checked and at work."""
-        self._started = self._dispatched_s = self._clock()
-        self._waves_began_s.append(self._started)
+        self._started = self._given_s = self._clock()
+        self._slices_began_s.append(self._started)
 
     def counts(self) -> tuple[Counts, Counts]:
         return self.aggregation.counts()
 
-    def note_wave(self, about: int, manifests: Iterable[Manifest]) -> None:
-        """Note that the next wave is ready. ``about`` is the estimated number of waves in all."""
+    def note_slice(self, about: int, manifests: Iterable[Manifest]) -> None:
+        """Note that the next slice is read. ``about`` is the estimated number of further ones."""
         for each in manifests:
             self._positions[each.partition] = max(self._positions[each.partition], each.end)
             self._subs[each.partition] += sum(each.subs.values())
             self._finished[each.partition] += each.finished
-        self.waves += 1
-        self._about = about
-        self._waves_began_s.append(self._clock())
+        self.slices += 1
+        self._about = self.slices + about
+        self._slices_began_s.append(self._clock())
 
-    def note_dispatch(self) -> None:
-        """Note that a dispatch has begun."""
-        self._dispatched_s = self._clock()
+    def note_begin(self) -> None:
+        """Note that tasks may begin."""
+        self._given_s = self._clock()
         self.tasks_most = max(self.tasks_most, len(self._tasks))
 
-    def note_report(
-        self, task: DispatchedTask, attempt: Attempt, status: TaskStatus | None
-    ) -> None:
+    def note_report(self, task: SliceTask, attempt: Attempt, status: TaskStatus | None) -> None:
         """Note a record of an attempt at a task, with its status if the record has one."""
         if task.attempt != attempt:
             if task.attempt is not None:
-                self.repeats.append((task.attempt, task.host, task.shards_left))
+                self.repeats.append((task.attempt, task.host, task.shard))
                 self._repeated += 1
             self._add_ended(task)
             task.attempt, task.reported_s = attempt, self._clock()
         if status is not None:
             task.status, task.reported_s = status, self._clock()
 
-    def note_end(self, dispatch: Dispatch) -> None:
-        """Note that a dispatch is over, and keep the sum of what its tasks reported."""
-        for task in dispatch.tasks:
+    def note_end(self, of: Slice) -> None:
+        """Note that a slice is over, and keep the sum of what its tasks reported."""
+        for task in of.tasks:
             self._add_ended(task)
 
     def overall(self) -> Latency | None:
@@ -144,9 +141,9 @@ class TaskMonitor(MetricsSampler):
     def trouble(self) -> str | None:
         """The trouble that a task has reported, or that keeps all tasks waiting; None if all is
         well."""
-        waited_s = self._clock() - self._dispatched_s
+        waited_s = self._clock() - self._given_s
         if waited_s > QUIET_S and set(map(self._state, self._tasks)) == {WAITING}:
-            return f"Spark has no slot for any of the wave's {len(self._tasks)} tasks"
+            return f"Spark has no slot for any of the slice's {len(self._tasks)} tasks"
         return next((each.trouble for each in self._now if each.trouble), None)
 
     @property
@@ -159,15 +156,15 @@ class TaskMonitor(MetricsSampler):
         left, marks = self._remainder(plan), self.aggregation.watermarks
         of_lane, share = self.aggregation.longest_lane()
         to_come = share * left.share * sum((left.unread or {}).values())
-        # If waves are not divided into shards, only what tasks have in memory is known of lanes.
+        # If slices are not divided into shards, only what tasks have in memory is known of lanes.
         longest = max((each.limits.longest for each in self._now), default=0)
         self._measure(left, self.running, marks, max(longest, round(of_lane)), to_come)
 
     @property
     def _window_s(self) -> float:
-        # At the end of a wave, its longest lane may keep only one worker busy. So the pace is that
-        # of a whole wave.
-        since_s = self._clock() - self._waves_began_s[0]
+        # At the end of a slice, its longest lane may keep only one worker busy. So the pace is that
+        # of a whole slice.
+        since_s = self._clock() - self._slices_began_s[0]
         return max(super()._window_s, min(MINUTE_S, since_s))
 
     def _lane_latency_s(self, latency: Latency) -> float:
@@ -175,7 +172,7 @@ class TaskMonitor(MetricsSampler):
         return latency.mean_s
 
     def status(self, plan: OffsetPlan, *, ahead: bool) -> Status:
-        """Return the status of the drain. ``ahead`` is whether the next wave is being read."""
+        """Return the status of the drain. ``ahead`` is whether the next slice is being read."""
         watermarks, now = self.aggregation.watermarks, self._now
         past = [each.timing for each in self._past]
         at_work = [each.limits for each in now if each.borrowed is not None]
@@ -184,7 +181,7 @@ class TaskMonitor(MetricsSampler):
         status = self._status(
             plan,
             left,
-            starved=False,  # Waves come one by one, so waiting for one says little about speed.
+            starved=False,  # Slices come one by one, so waiting for one says little about speed.
             limits=self._holding(merge(base, at_work)),
             partitions=tuple(
                 PartitionStatus(
@@ -232,16 +229,16 @@ class TaskMonitor(MetricsSampler):
         read, finished = all_now.read - before_all.read, all_now.finished - before_all.finished
         given_up = aggregation.left_pending
         share = (read - skipped - given_up) / read if read else 1.0
-        in_waves = sum(self._subs.values()) - read  # No task has applied the rules to these yet.
+        in_slices = sum(self._subs.values()) - read  # No task has applied the rules to these yet.
         return Remainder.of(
             samples,
             handled=all_now.finished - skipped,
-            waiting=read - finished - given_up + round(share * in_waves),
+            waiting=read - finished - given_up + round(share * in_slices),
             share=share,
         )
 
     def _pending(self, number: int, now: Mapping[int, Counts]) -> int:
-        """Return the number of a partition's unfinished sub-messages in the waves so far."""
+        """Return the number of a partition's unfinished sub-messages in the slices so far."""
         finished = now[number].finished - self._subs_before[number].finished
         return self._subs[number] - finished
 
@@ -251,22 +248,22 @@ class TaskMonitor(MetricsSampler):
         silent = [task for task in at_work if self._state(task) == SILENT]
         done = sum(task.share_done for task in tasks)
         return SparkStatus(
-            self.waves,
+            self.slices,
             self._about,
             ahead,
-            now_s - self._waves_began_s[-1],
+            now_s - self._slices_began_s[-1],
             Counter(map(self._state, tasks)),
             tuple(
                 task_name(task.name, task.host)
                 for task in at_work
                 if task not in silent and task.share_done < BEHIND * done / len(tasks)
             ),
-            tuple(task_name(task.name, task.host, task.shards_left) for task in silent),
+            tuple(task_name(task.name, task.host) for task in silent),
             self._repeated,
             max((now_s - task.reported_s for task in at_work), default=0.0),
         )
 
-    def _state(self, task: DispatchedTask) -> str:
+    def _state(self, task: SliceTask) -> str:
         if task.is_over:
             return ENDED
         if task.attempt is not None and self._clock() - task.reported_s > self._quiet_s:
@@ -274,25 +271,29 @@ class TaskMonitor(MetricsSampler):
         return HANDLING if task.status else READING if task.attempt else WAITING
 
     @property
-    def _tasks(self) -> list[DispatchedTask]:
-        return list(self.aggregation.tasks)
+    def _tasks(self) -> list[SliceTask]:
+        """The tasks that may work, or have worked, on the slices under way."""
+        return [task for task in self.aggregation.tasks if task.given and task.subs]
 
     @property
     def _now(self) -> list[TaskStatus]:
-        """The newest statuses of the tasks, except of silent ones, which may be out of date."""
-        return [e.status for e in self._tasks if e.status and self._state(e) != SILENT]
+        """The newest statuses of the tasks at work, except of silent ones, which may be out of
+        date."""
+        over = SILENT, ENDED
+        return [e.status for e in self._tasks if e.status and self._state(e) not in over]
 
     @property
     def _past(self) -> list[TaskStatus]:
-        """The sum of the attempts that are over, and the last statuses of the silent tasks."""
-        silent = (e.status for e in self._tasks if e.status and self._state(e) == SILENT)
-        return [self._before, *silent]
+        """The sum of the attempts that are over, and the last statuses of other tasks."""
+        over = SILENT, ENDED
+        others = (e.status for e in self._tasks if e.status and self._state(e) in over)
+        return [self._before, *others]
 
     @property
     def _ever(self) -> list[TaskStatus]:
         return [self._before, *(each.status for each in self._tasks if each.status)]
 
-    def _add_ended(self, task: DispatchedTask) -> None:
+    def _add_ended(self, task: SliceTask) -> None:
         """Add the last status of an attempt that is over to the sum of such statuses."""
         if task.status is None:
             return

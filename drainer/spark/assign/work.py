@@ -1,60 +1,120 @@
-"""The work of a drain on Spark: reading waves, and dispatching them to tasks shard by shard."""
+"""The work of a drain on Spark: it drains slice by slice, with one query for each of them.
+
+A query reads a slice, divides it into shards and handles each shard in a task. Its tasks wait until
+the driver has seen what the slice has, and gives them their shares. The next query begins while the
+last tasks of a query run: it reads the next slice, and then each of its tasks waits until the task
+of the same shard before it is over. So each lane keeps its order, and shards don't wait for others.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from time import monotonic
+from typing import Any, TypeVar
 
 from drainer.core.dispatch import all_of
 from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.control import Settings
 from drainer.engine.outcome import lanes_parked, too_many_ignored
 from drainer.engine.pump import LEFT_PENDING_MOST, PARKED_MOST
-from drainer.errors import DrainerError, Halted, LockLost, StateLost
+from drainer.errors import (
+    BrokerUnreachable,
+    DrainerError,
+    Halted,
+    Interrupted,
+    LockLost,
+    StateLost,
+    raised_as,
+)
 from drainer.host.calls import blocking_call
+from drainer.kafka.settings import ClientSettings
+from drainer.kafka.spans import HEADS_BYTES, Span, read_spans
 from drainer.model.account import Account, ParkedLanes
-from drainer.model.claims import ALL, Shard
+from drainer.model.claims import ALL
 from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan
+from drainer.model.ranges import Range, count_offsets
+from drainer.model.rate_cap import CapsStatus, CapStatus
 from drainer.model.settings import LocalSettings
+from drainer.model.status import Status
 from drainer.policy.failures import Totals
-from drainer.spark.assign.aggregation import Dispatch
+from drainer.policy.rate_cap import RateLimiter
+from drainer.spark.assign.aggregation import Slice
 from drainer.spark.assign.control import QuotaAllocator
-from drainer.spark.assign.jobs import PreparedWave, WaveShare
-from drainer.spark.assign.reading import Reader
-from drainer.spark.assign.schedule import Part, Schedule
+from drainer.spark.assign.query import Queries, SliceContents
+from drainer.spark.assign.slicing import Slicer
 from drainer.spark.assign.task_monitor import TaskMonitor
+from drainer.spark.read.slices import Manifest, SliceReader
 from drainer.spark.session.failure import error_of
-from drainer.spark.state.state import State
-from drainer.spark.task.handling import TaskRunner
-from drainer.spark.task.source import TaskInput
+from drainer.spark.session.session import Slots
+from drainer.spark.state.state import State, TaskShare
+from drainer.spark.task.handling import TaskOutcome, TaskRunner
+from drainer.spark.task.python_worker import HandlerSpec
 
-LOOK_S = 0.1
-WORTH_BYTES = 64 * 1024  # With this many bytes of chunks, a task is worth its start.
-DISPATCHES_MOST = 8  # This many dispatches may be under way at once.
-FREE_S = 0.5  # After this time, a free slot gets whatever is ready.
-SHARDS_LEAST, SHARDS_MOST = 16, 1024
+LOOK_S = 0.05
+OUTAGE_S = 120.0  # A driver waits this long for a broker. The lock waits as long.
+READ_AGAIN_S = 1.0
+CANCEL_S, CANCEL_AGAIN_S = 2.0, 0.2
 TASK_BUFFER_LEAST = 16 * 1024 * 1024
+# The mean size of a message is estimated from the first bytes of this many partitions.
+LOOKED_AT, LOOKED_AT_BYTES = 8, 64 * 1024
+
+Outcomes = list[tuple[int, TaskOutcome | None]]
+F = TypeVar("F", bound=asyncio.Future[Any])
 
 
 @dataclass(eq=False)
-class WaveRunner:
-    """Runs the jobs of a drain, and adds what they did to the account of ``monitor``.
+class _Query:
+    """A query under way.
 
     Attributes:
+        number: the number of its slice.
+        reader: the function of the tasks that read.
+        job: the future of its end.
+        contents: what its slice has; None while that is read.
+    """
+
+    number: int
+    reader: SliceReader
+    job: asyncio.Future[Outcomes]
+    contents: SliceContents | None = None
+
+    @property
+    def name(self) -> str:
+        return f"slice {self.number}"
+
+
+@dataclass(eq=False)
+class SliceRunner:
+    """Runs the queries of a drain, and adds what they did to the account of ``monitor``.
+
+    If barriers or sub-messages connect shards of a slice, the slice is read again without dividing
+    it, so that one task handles all of it. The following slices are not divided either, up to the
+    first one without connections.
+
+    Attributes:
+        slice_bytes: the maximum size of a slice.
+        message_bytes: the mean size of the first messages.
         checkpointer: writes down which messages ``split`` rejected before tasks handle them.
         settings: the settings of tasks that are yet to begin.
         end: called when nothing is left to do, or with the error that ends the drain.
         left_alone: the number of letters that a redrive leaves alone, by the reason.
+        stopped: whether no other query begins, and nothing waits for a broker.
+        trouble: the reason why nothing can be read; None while reading goes on.
+        is_patient: whether reading waits for a broker. It does once brokers have answered.
     """
 
-    reader: Reader
+    plan: OffsetPlan
+    queries: Queries
+    handler: HandlerSpec
+    slots: Slots
+    slice_bytes: int
+    message_bytes: float
     state: State
     monitor: TaskMonitor
     checkpointer: Checkpointer
@@ -63,25 +123,34 @@ class WaveRunner:
     end: Callable[[BaseException | None], None]
 
     def __post_init__(self) -> None:
-        reader = self.reader
         self.left_alone: Counter[str] = Counter()
         self._left_alone_subs = 0  # The number of pending sub-messages of these letters.
-        self._plan, self._jobs = reader.plan, reader.jobs
-        self._handler, self._slots = reader.settings.handler, reader.settings.slots
         self._aggregation = self.monitor.aggregation
+        marks, parts = self._aggregation.watermarks, self.plan.account.partitions
+        lefts = {n: (marks[n], part.end) for n, part in parts.items()}
+        self._slicer = Slicer(lefts, self.slice_bytes, self.message_bytes)
+        self._divides = True  # Whether the next slice is divided.
+        self._number = 0  # The number of the last query.
+        self.reading: asyncio.Task[None] | None = None  # It reads the next slice.
+        self._queries: dict[int, _Query] = {}  # The queries under way, by number.
+        self._ends: set[asyncio.Task[None]] = set()  # They wait for the ends of slices.
         self._reading_reports = asyncio.Lock()
         self._done_before = self._aggregation.counts()[1].done
-        self._schedule = Schedule()
-        self._waves: dict[int, PreparedWave] = {}  # The waves that are not handled completely.
-        self._waves_read = 0
-        self.under_way: dict[int, Dispatch] = {}  # The dispatches whose jobs run.
-        self._dispatch_runs: set[asyncio.Task[None]] = set()
-        self._free_since_s: float | None = None
-        self._least = 1  # The number of sub-messages that is worth a task of its own.
-        self._broken = False  # Whether a job has failed whose tasks may still be at work.
+        self._broken = False  # Whether a query has failed whose tasks may still be at work.
         self._left_parked: set[str] = set()
-        # By wave, the lanes "all of partition n" of partitions that stop in this wave.
+        # The lanes "all of partition n" of partitions that stop, by the number of the slice.
         self._stopping: dict[int, AbstractSet[str]] = {}
+        self._stops: set[int] = set()  # The partitions that are read no further.
+        limits = self.plan.terms.limits
+        # It only counts what all tasks read. Each task limits itself to its share of the cap.
+        self._flow = (
+            None
+            if limits is None
+            else RateLimiter(limits.reading, message_bytes=self.message_bytes)
+        )
+        self.stopped = False
+        self.trouble: str | None = None
+        self.is_patient = False
 
     @property
     def parked(self) -> AbstractSet[str]:
@@ -89,166 +158,225 @@ class WaveRunner:
         return self._aggregation.parked | self._left_parked
 
     @property
-    def busy(self) -> int:
-        """The number of tasks that have something left to handle, or wait for a slot."""
-        return sum(each.busy for each in self.under_way.values())
+    def reads(self) -> bool:
+        """Whether a query reads at this moment."""
+        return self.reading is not None and not self.reading.done()
+
+    def complete_status(self, status: Status) -> Status:
+        """Add how fast all tasks read compared with the cap, if there is one."""
+        flow = self._flow
+        if flow is None or not flow.flowed:
+            return status
+        binds = self.reads and not self._aggregation.slices  # Whether tasks wait for a slice.
+        found = CapStatus.of(flow.overall, flow.flowed, status.timing.elapsed_s, binds=binds)
+        return replace(status, caps=CapsStatus(found))
+
+    def begin(self) -> bool:
+        """Begin to read the next slice; return False if nothing is left."""
+        if self.reading is None and self._slicer.left:
+            self.reading = _background(self._read_next(), "reading")
+        return self.reading is not None
+
+    def _begin_if_due(self) -> bool:
+        """Begin to read the next slice if that is due; return whether one is read now."""
+        if self._aggregation.wants_next(self.slots.count):
+            return self.begin()
+        return self.reading is not None
 
     async def run(self) -> None:
-        """Drain until nothing is left, or until something ends the drain.
-
-        The next wave is read while tasks handle parts of earlier ones. Parts that are ready are
-        dispatched as slots become free.
-        """
+        """Drain until nothing is left, or until something ends the drain."""
         try:
-            await self._drain_waves()
+            while not self.stopped and (self._begin_if_due() or self._aggregation.slices):
+                reading = () if self.reading is None else (self.reading,)
+                waited = {*reading, *self._ends}
+                await asyncio.wait(waited, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+                if self.reading is not None and self.reading.done():
+                    self.reading.result()
+                    self.reading = None
+                for each in [each for each in self._ends if each.done()]:
+                    self._ends.remove(each)
+                    each.result()
+                await self._give()
+            if self.stopped:
+                await asyncio.gather(*self._ends)
+                await asyncio.Event().wait()  # The driver cancels this once all tasks are at rest.
         finally:
-            for each in self._dispatch_runs:
+            for each in self._ends:
                 each.cancel()
         self._end(self._left_over())
 
-    async def _drain_waves(self) -> None:
-        while True:
-            await self._step()
-            works = self.under_way or self._schedule.waves
-            if works and (self.reader.stopped or not self.reader.ready):
-                continue
-            prepared = await self.reader.next_wave()
-            if prepared is None:
-                return
-            await self._add_wave(prepared)
-
-    async def _step(self) -> None:
-        """Dispatch what is ready, begin to read the next wave, and wait a moment."""
-        if self.reader.stopped:
-            await asyncio.gather(*self._dispatch_runs)
-            await asyncio.Event().wait()  # The driver cancels this once all tasks are at rest.
-        self._dispatch()
-        if self._schedule.wants_to_read:
-            newest = max(self.under_way, default=None)
-            begun = None if newest is None else partial(self._has_begun, newest)
-            self.reader.begin(behind=begun)
-        if self._dispatch_runs:
-            ended, self._dispatch_runs = await asyncio.wait(
-                self._dispatch_runs, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED
-            )
-            for each in ended:
-                each.result()
-        elif self._schedule.waves:  # The drain is paused, or Spark has no slot.
-            await asyncio.sleep(LOOK_S)
-        await self._release_done()
+    def stop(self) -> None:
+        """Begin no other query, and wait for no broker."""
+        self.stopped = True
 
     def _end(self, cause: BaseException | None) -> None:
-        self.reader.stop()
+        self.stop()
         self.end(cause)
 
-    # --- waves ---
+    # --- reading ---
 
-    async def _add_wave(self, prepared: PreparedWave) -> None:
-        """Add a wave that was read, to be dispatched."""
-        prepared.ensure_ends()
-        self._waves_read += 1
-        number = self._waves_read
-        self._waves[number] = prepared
-        subs = {str(shard): each for shard, each in prepared.subs.items()}
-        self._aggregation.begin(number, prepared.ranges, prepared.delivered, subs, prepared.units)
-        if any(prepared.units.values()):
-            await self.checkpointer.wait_until_written()
-        for each in prepared.manifests:
-            self.left_alone.update(each.left_alone)
-            self._left_alone_subs += each.left_alone_subs
-        self.monitor.note_wave(number + self.reader.waves.about, prepared.manifests)
-        counts = {shard: sum(each.values()) for shard, each in prepared.subs.items()}
-        self._schedule.add(number, counts)
-        chunk_bytes = sum(each.chunk_bytes for each in prepared.manifests)
-        self._least = int(WORTH_BYTES * sum(counts.values()) / max(1, chunk_bytes))
-        await self._release_done()
+    async def _read_next(self) -> None:
+        """Read the next slice, and begin it in the account.
 
-    async def _release_done(self) -> None:
-        """Release the waves whose parts are all handled."""
-        kept = set().union(*(each.waves for each in self.under_way.values()))
-        for number in list(self._waves):
-            if number not in kept and number not in self._schedule.waves:
-                await self._release(self._waves.pop(number))
+        It is read again if it can't be handled as it is: undivided if something connects its
+        shards, and without the messages that follow if ``split`` stops partitions before their
+        ends. ``split`` may reject other messages each time, so only the last reading counts.
+        """
+        ranges: Mapping[int, Range] = self._slicer.next()
+        while True:
+            query, found = await self._read_patiently(ranges)
+            if found.connected and query.reader.divided:
+                self._divides = False
+            elif not found.stops_at_ends:
+                ends = {n: found.stops.get(n, end) for n, (_, end) in ranges.items()}
+                ranges = {n: (start, ends[n]) for n, (start, _) in ranges.items()}
+            else:
+                break
+            await self._abandon(query)
+        self._divides = self._divides or not found.connected
+        self._stops.update(found.stops)
+        self._slicer.took(ranges, found.log_bytes, found.processor_s)
+        self._slicer.stop(found.stops)
+        await self._add(query, found)
 
-    async def _release(self, prepared: PreparedWave) -> None:
-        with suppress(DrainerError):  # Spark itself may be gone.
-            await blocking_call(prepared.release)
+    async def _read_patiently(self, ranges: Mapping[int, Range]) -> tuple[_Query, SliceContents]:
+        since_s = monotonic()
+        while True:
+            if self.stopped:
+                raise Interrupted("something requested a stop")
+            query = await self._submit(ranges)
+            try:
+                found = await self._contents(query)
+            except DrainerError as error:
+                del self._queries[query.number]
+                if not isinstance(error, BrokerUnreachable) or not self.is_patient:
+                    raise
+                if monotonic() - since_s > OUTAGE_S or self.stopped:
+                    raise Interrupted(str(error), hint=error.hint) from error
+                self.trouble = str(error)
+                await asyncio.sleep(READ_AGAIN_S)
+            else:
+                self.trouble = None
+                if self._flow is not None:
+                    messages = sum(count_offsets(each) for each in found.delivered.values())
+                    self._flow.came(monotonic(), messages, found.log_bytes)
+                return query, found
 
-    # --- dispatches ---
-
-    async def _has_begun(self, dispatch: int) -> bool:
-        """Return whether a task of a dispatch has begun, or all have ended."""
-        under_way = self.under_way.get(dispatch)
-        return under_way is None or any(task.attempt for task in under_way.tasks)
-
-    def _dispatch(self) -> None:
-        """Begin a dispatch if enough slots are free for what is ready."""
-        if len(self.under_way) >= DISPATCHES_MOST:
-            return
-        busy, now_s = self.busy, monotonic()
-        free = min(self._slots.room(busy), self.quota.room)
-        self._free_since_s = (self._free_since_s or now_s) if free > 0 else None
-        urgent = self._free_since_s is not None and now_s - self._free_since_s > FREE_S
-        tasks = self._schedule.dispatch(free, busy, urgent=urgent, least=self._least)
-        if tasks is None:
-            return
-        self._free_since_s = None
-        by_shard: dict[int, dict[Shard, int]] = {}  # Numbers of tasks, by wave and shard.
-        for task, parts in enumerate(tasks):
-            for part in parts:
-                by_shard.setdefault(part.wave, {})[part.shard] = task
-        waves = {number: self._waves[number] for number in sorted(by_shard)}
-        dispatch = self._aggregation.dispatch(
-            [(part.wave, str(part.shard)) for part in parts] for parts in tasks
+    async def _submit(self, ranges: Mapping[int, Range]) -> _Query:
+        """Begin a query for a slice."""
+        self._number += 1
+        slots, limits = max(1, self.slots.count), self.plan.terms.limits
+        tasks = max(1, min(self.slots.handling, self.quota.most))
+        if limits is not None:  # Readers wait for the cap, so tasks leave them half of the slots.
+            slots = max(1, slots // 2)
+            tasks = min(tasks, slots)
+        spans = self._slicer.spans(ranges, slots)
+        reader = SliceReader(
+            handler=self.handler,
+            slice=self._number,
+            shards=tasks,
+            divided=self._divides and tasks > 1,
+            spans=spans,
+            known=self.plan.account.claims,
+            failures=self.settings.failures,
+            share=1 / min(len(spans), slots),
+            message_bytes=self.message_bytes,
         )
-        self.monitor.note_dispatch()
-        for number in waves.keys() - self._stopping.keys():
-            # A lane that is parked by now was parked by an earlier wave, and stays parked.
-            self._stopping[number] = set(map(all_of, waves[number].stops)) - self.parked
-        self.under_way[dispatch.number] = dispatch
         runner = TaskRunner(
             plan=self._plan_of_tasks(),
-            settings=of_one_task(self.settings.running, self._slots.handling),
-            handler=self._handler,
-            dispatch=dispatch.number,
-            given=tuple(map(self._given, tasks)),
-            behind=self._behind(tasks, waves),
+            settings=of_one_task(self.settings.running, reader.of),
+            handler=self.handler,
+            slice=self._number,
+            shards=reader.of,
+            last=self._aggregation.last(reader.of),
         )
-        rows = [(waves[number].rows, of_wave) for number, of_wave in by_shard.items()]
-        run = self._run_dispatch(dispatch, rows, runner)
-        self._dispatch_runs.add(asyncio.create_task(run, name=dispatch.name))
+        await blocking_call(self.state.submit, self.handler.epoch, self._number)
+        job = blocking_call(self.queries.drain, reader, runner, f"slice {self._number}")
+        self._queries[self._number] = query = _Query(self._number, reader, _quiet(job))
+        return query
 
-    def _given(self, parts: Sequence[Part]) -> Mapping[int, TaskInput]:
-        """Return what a task with these parts is given of each stream."""
-        return {
-            stream: each
-            for part in parts
-            for stream, each in self._waves[part.wave].given(part.shard).items()
-        }
+    async def _contents(self, query: _Query) -> SliceContents:
+        """Wait until a slice is read, and return what it has. Raises the error of the query."""
+        reader, manifests = query.reader, dict[int, Manifest]()
+        while len(manifests) < len(reader.spans):
+            ended = query.job.done()
+            await blocking_call(
+                self.state.spans, self.handler.epoch, query.number, Manifest, manifests
+            )
+            if len(manifests) == len(reader.spans):
+                break
+            if ended:
+                await query.job  # It raises the error, since no task can end before its share.
+                raise self.state.not_shared("tasks write to {}, but this process can't see it")
+            await asyncio.wait({query.job}, timeout=self.state.look_s)
+        return SliceContents.of_spans(reader.of, list(manifests.values()))
 
-    def _behind(
-        self, tasks: Sequence[Sequence[Part]], waves: Mapping[int, PreparedWave]
-    ) -> frozenset[int]:
-        """Return the partitions in which something before these waves is unfinished.
+    async def _abandon(self, query: _Query) -> None:
+        """End a query whose slice can't be handled as it is: its tasks have nothing to do."""
+        await blocking_call(
+            *(self.state.give, self.handler.epoch, query.number),
+            {shard: TaskShare() for shard in range(query.reader.of)},
+        )
+        await asyncio.shield(query.job)
+        del self._queries[query.number]
 
-        Barriers wait for that. Only a wave that is not divided may have barriers.
-        """
-        if tasks[0][0].shard.of > 1:
-            return frozenset()
-        at = self._aggregation.watermarks
-        starts = ((n, start) for wave in waves.values() for n, (start, _) in wave.ranges.items())
-        return frozenset(n for n, start in starts if at[n] < start)
+    async def _add(self, query: _Query, found: SliceContents) -> None:
+        """Add a slice that was read to the account. Its tasks wait for their shares."""
+        found.ensure_ends()
+        begun = self._aggregation.begin(
+            *(query.number, found.of, found.ranges, found.delivered, found.subs(), found.units)
+        )
+        if any(found.units.values()):
+            await self.checkpointer.wait_until_written()
+        for each in found.manifests:
+            self.left_alone.update(each.left_alone)
+            self._left_alone_subs += each.left_alone_subs
+        self.monitor.note_slice(self._slicer.about, found.manifests)
+        # A lane that is parked by now was parked by an earlier slice, and stays parked.
+        self._stopping[query.number] = set(map(all_of, found.stops)) - self.parked
+        query.contents = found
+        self._ends.add(_background(self._see_to_end(query, begun), query.name))
 
-    async def _run_dispatch(
-        self, dispatch: Dispatch, rows: Sequence[WaveShare], runner: TaskRunner
-    ) -> None:
-        """Run the job of a dispatch to its end, and add its outcome to the account."""
+    # --- handling ---
+
+    async def _give(self) -> None:
+        """Let the tasks begin that may: those whose shard has nothing left in earlier slices."""
+        free: dict[int, list[int]] = {}
+        for each, task in self._aggregation.free():
+            free.setdefault(each.number, []).append(task.shard.number)
+        for number, shards in free.items():
+            query = self._queries.get(number)
+            # Without contents, it waits until the plan on disk has what split rejected.
+            if query is not None and query.contents is not None and not self.stopped:
+                await self._give_to(query, query.contents, shards)
+
+    async def _give_to(self, query: _Query, found: SliceContents, shards: list[int]) -> None:
+        of = self._aggregation.slices[query.number]
+        at, behind = self._aggregation.watermarks, tuple[int, ...]()
+        if found.of == 1:  # Only a slice that is not divided may have barriers.
+            behind = tuple(n for n, (start, _) in found.ranges.items() if at[n] < start)
+        # If a partition stops in a slice, no later message of it is read, so its lane does not have
+        # to be parked.
+        parked = tuple(sorted(self.parked - set().union(*self._stopping.values())))
+        shares = {n: TaskShare(found.given.get(n, {}), parked, behind) for n in shards}
+        room = self.slots.count - sum(
+            bool(task.given and task.left) for task in self._aggregation.tasks
+        )
+        for n in shards:
+            of.tasks[n].given = True
+        self.monitor.note_begin()
+        begun = {of.tasks[n].name: of.tasks[n].total for n in shards if of.tasks[n].left}
+        await self.quota.lend_to(begun, room)
+        await blocking_call(self.state.give, self.handler.epoch, query.number, shares)
+
+    async def _see_to_end(self, query: _Query, of: Slice) -> None:
+        """Wait for the end of a query, and add its outcome to the account."""
         try:
-            slots = self._slots.count - self.busy + len(dispatch.tasks)
-            await self.quota.lend_to({task.name: task.subs for task in dispatch.tasks}, slots)
-            outcomes = await blocking_call(self._jobs.handle, rows, runner, dispatch.name)
+            # If Spark has lost rows, it reads them again, and brokers may not answer at that time.
+            with raised_as(Interrupted, BrokerUnreachable):
+                outcomes = await asyncio.shield(query.job)
         except BaseException as error:
-            del self.under_way[dispatch.number]
+            del self._queries[query.number]
             self._broken = True
             if not isinstance(error, LockLost):
                 raise
@@ -258,60 +386,52 @@ class WaveRunner:
         try:
             await self.read_reports()
             for number, outcome in outcomes:
-                task = dispatch.tasks[number]
-                task.ended, task.status = True, outcome["status"]
-                self._left_parked.update(outcome["parked"])
-                lanes = replace(
-                    ParkedLanes.from_json(outcome["parked_lanes"]), total=len(self.parked)
-                )
+                task = of.tasks[number]
+                task.ended = True
+                if outcome is None:
+                    continue
+                task.status = outcome.status
+                self._left_parked.update(outcome.parked)
+                lanes = ParkedLanes.from_json(outcome.parked_lanes)
+                lanes = replace(lanes, total=len(self.parked))
                 self._aggregation.parked_lanes = self._aggregation.parked_lanes.merge(lanes)
-                if outcome["failure"] is not None:
+                if outcome.failure is not None:
                     whole = False
-                    self._end(await self._meant(error_of(outcome["failure"])))
+                    self._end(await self._meant(error_of(outcome.failure)))
             if whole:
                 self.check_limit()
                 self._check_room()
-            await self._end_dispatch(dispatch, whole=whole)
+            await self._end_slice(of, whole=whole)
         finally:
-            del self.under_way[dispatch.number]
+            del self._queries[query.number]
         # After an error, this is not reached: the tasks may still be at work.
-        for task in dispatch.tasks:
+        for task in of.tasks:
             self.quota.end(task.name)
-            for shard in task.shards_left:  # What the task left stays parked.
-                self._schedule.done(shard)
 
-    async def end_dispatches(self) -> None:
-        """End the remaining dispatches. No task may be at work any more."""
-        for dispatch in list(self._aggregation.dispatches.values()):
-            await self._end_dispatch(dispatch, whole=False)
+    async def end_slices(self) -> None:
+        """End the remaining slices. No task may be at work any more."""
+        for each in list(self._aggregation.slices.values()):
+            await self._end_slice(each, whole=False)
 
-    async def _end_dispatch(self, dispatch: Dispatch, *, whole: bool) -> None:
-        """Add all that the tasks of a dispatch have reported to the account.
+    async def _end_slice(self, of: Slice, *, whole: bool) -> None:
+        """Add all that the tasks of a slice have reported to the account.
 
-        The tasks of a ``whole`` dispatch must account for all that they were given.
+        The tasks of a ``whole`` slice must account for all that they were given.
         """
-        left = {n: task for n, task in enumerate(dispatch.tasks) if task.unfinished}
-        shares = [(self._handler.epoch, dispatch.number, n) for n in left]
+        left = of.unfinished
+        shares = [(self.handler.epoch, of.number, task.shard.number) for task in left]
         found = await blocking_call(self.state.reports_of, shares)
-        for task, report in zip(left.values(), found, strict=True):
-            self._aggregation.add_whole_record(task, report.record)
+        for task, report in zip(left, found, strict=True):
+            self._aggregation.add_whole_record(of, task, report.record)
         if whole:
-            self._aggregation.ensure_conserved(dispatch)
-        self.monitor.note_end(dispatch)
-        self._aggregation.end_dispatch(dispatch)
+            self._aggregation.ensure_conserved(of)
+        self.monitor.note_end(of)
+        self._aggregation.end_slice(of)
 
     def _plan_of_tasks(self) -> OffsetPlan:
-        known = self._plan.account
-        account = Account(
-            known.updated,
-            known.generation,
-            partitions={},
-            claims={ALL: {}},
-            # If a partition stops in a wave, no later message of it is read, so its lane does not
-            # have to be parked.
-            parked=tuple(sorted(self.parked - set().union(*self._stopping.values()))),
-        )
-        terms = replace(self._plan.terms, failures=self.settings.failures)
+        known = self.plan.account
+        account = Account(known.updated, known.generation, partitions={}, claims={ALL: {}})
+        terms = replace(self.plan.terms, failures=self.settings.failures)
         return OffsetPlan(terms, account)
 
     # --- what tasks report ---
@@ -319,20 +439,21 @@ class WaveRunner:
     async def read_reports(self) -> None:
         """Read what tasks have reported since the last time, and add it to the account."""
         async with self._reading_reports:
-            dispatches = self._aggregation.dispatches
-            tasks = {each.number: len(each.tasks) for each in dispatches.values()}
-            news = await blocking_call(self.state.news, self._handler.epoch, tasks)
-            for attempt, head in news:
-                dispatch = dispatches.get(attempt.dispatch)
-                if dispatch is None:
-                    continue  # An attempt woke up after its dispatch had ended.
-                task = dispatch.tasks[attempt.task]
-                is_under_way = dispatch.number in self.under_way
-                for claim in self._aggregation.add_progress(task, head):
-                    if is_under_way:
-                        self._schedule.done(Shard.parse(claim))
+            slices, epoch = self._aggregation.slices, self.handler.epoch
+            shares = [
+                (epoch, number, task.shard.number)
+                for number, each in slices.items()
+                for task in each.tasks
+                if task.given and task.subs
+            ]
+            for attempt, head in await blocking_call(self.state.news, shares):
+                of = slices.get(attempt.slice)
+                if of is None:
+                    continue  # An attempt woke up after its slice had ended.
+                task = of.tasks[attempt.task]
+                self._aggregation.add_progress(of, task, head)
                 self.monitor.note_report(task, attempt, head.status)
-                if is_under_way and head.status is not None:
+                if head.status is not None and of.number in self._queries:
                     if head.status.borrowed is None:  # This attempt is over.
                         self.quota.end(task.name)
                     else:
@@ -391,10 +512,10 @@ class WaveRunner:
         if parked := len(self.parked):
             behind_letters = bool(self._aggregation.parked)
             return lanes_parked(parked, read=True, behind_letters=behind_letters)
-        if self.reader.stops:
+        if self._stops:
             return Halted(
-                f"split rejected a message of partition {min(self.reader.stops)}, and drainer read"
-                " no further there",
+                f"split rejected a message of partition {min(self._stops)}, and drainer read no"
+                " further there",
                 hint="Resume.",
             )
         if self._aggregation.counts()[1].pending == self._left_alone_subs:
@@ -405,36 +526,40 @@ class WaveRunner:
             hint="This is a bug in drainer: report it, and keep the plan.",
         )
 
-    async def cancel(self) -> None:
-        """Let Spark kill the tasks that handle, and release all waves."""
-        for each in list(self.under_way.values()):
-            with suppress(DrainerError):  # Spark itself may be gone.
-                await blocking_call(self._jobs.cancel, each.name)
-        while self._waves:
-            await self._release(self._waves.popitem()[1])
+    async def cancel(self, *, reading: bool = False) -> None:
+        """Let Spark kill the tasks of all queries, or of those that read, and wait a moment."""
+        until_s = monotonic() + CANCEL_S
+        queries = (each for each in self._queries.values() if not (reading and each.contents))
+        jobs = {query.job: query.name for query in queries}
+        with suppress(DrainerError):  # Spark itself may be gone.
+            while (left := {job for job in jobs if not job.done()}) and monotonic() < until_s:
+                for job in left:  # Spark may not know a query yet, so this is repeated.
+                    await blocking_call(self.queries.cancel, jobs[job])
+                await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
 
     async def rest(self) -> None:
         """Wait until no task handles anything.
 
-        The end of a job means that its tasks have ended, unless the job has failed. Then each task
+        The end of a query means that its tasks have ended, unless it has failed. Then each task
         must have reported its end, or its process must be dead.
         """
-        while self.under_way or self._broken:
+        while self._queries or self._broken:
             with suppress(DrainerError):
-                if not self.under_way and await blocking_call(
-                    self.state.attempts_are_over, self._handler.epoch + 1
+                if not self._queries and await blocking_call(
+                    self.state.attempts_are_over, self.handler.epoch + 1
                 ):
                     return
             await asyncio.sleep(LOOK_S)
 
 
-def shards_for(slots: int) -> int:
-    """Return the number of shards for a number of slots.
+def _background(run: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
+    return _quiet(asyncio.create_task(run, name=name))
 
-    There are several times as many shards as slots, so that they can be dealt out to any number of
-    slots.
-    """
-    return min(max(SHARDS_LEAST, 3 * slots), SHARDS_MOST)
+
+def _quiet(future: F) -> F:
+    """Return a future whose error asyncio does not log if nobody waits for it any more."""
+    future.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    return future
 
 
 def of_one_task(running: LocalSettings, tasks: int) -> LocalSettings:
@@ -442,3 +567,19 @@ def of_one_task(running: LocalSettings, tasks: int) -> LocalSettings:
     buffer_bytes = max(TASK_BUFFER_LEAST, running.buffer_bytes // tasks)
     fixed = Concurrency.fixed(1)
     return replace(running, concurrency=fixed, buffer_bytes=buffer_bytes)
+
+
+def typical_bytes(client: ClientSettings, plan: OffsetPlan) -> float:
+    """Estimate the mean size of a message from the first messages of a few partitions.
+
+    Raises the same errors as ``read_spans``.
+    """
+    parts = [
+        (n, plan.account.watermark(n), part.end) for n, part in plan.account.partitions.items()
+    ]
+    spans = [Span(*part, LOOKED_AT_BYTES) for part in parts if part[1] < part[2]][:LOOKED_AT]
+    batches = read_spans(
+        client, plan.terms.topic, plan.terms.topic_id, plan.terms.group, spans, HEADS_BYTES
+    )
+    sizes = [message.size for batch in batches for message in batch.messages]
+    return sum(sizes) / len(sizes) if sizes else 1.0

@@ -1,1 +1,1 @@
-"""Reading on Spark: waves, slices, and the topic as a data source."""
+"""Reading on Spark: slices, slices, and the topic as a data source."""

@@ -1,4 +1,4 @@
-"""A Spark task that reads slices of the backlog, splits the messages and makes chunks of them."""
+"""A Spark task that reads a span of a slice, splits the messages and makes chunks of them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from drainer.core.other_claims import OtherClaims
+from drainer.errors import Interrupted
 from drainer.kafka.reader import FetchedBatch
 from drainer.kafka.spans import Span, read_range
 from drainer.message import AnyKeys, Barrier, KeySums, Message, Origin, SubMessage, Unsplit
@@ -28,29 +29,28 @@ from drainer.policy.redrive import selects
 from drainer.spark.session.failure import carrying
 from drainer.spark.task.chunk import CHECKSUM_MASK, ChunkWriter, why_whole
 from drainer.spark.task.python_worker import HandlerSpec, OpenHandler, python_worker
-from drainer.spark.task.rows import MANIFEST, Row, batches_of
+from drainer.spark.task.rows import Row, batches_of
 from drainer.split.splitting import PAST, Outage, SplitFunction, split_failed, split_or_reject
 
 DONE = -1  # In place of a shard's number, it means that the sub-message was finished before.
-# A task fetches this much ahead, in requests of a quarter of it. It is little, because a slice may
+# A task fetches this much ahead, in requests of a quarter of it. It is little, because a span may
 # end anywhere, and what is fetched beyond its end is thrown away.
 READ_AHEAD_BYTES = 128 * 1024
 
 
 class Manifest(msgspec.Struct):
-    """The account of a slice, which its reader fills in as it reads.
+    """The account of a span, which its reader fills in as it reads.
 
     Attributes:
-        start, end: the offsets ``[start, end)`` of the slice.
+        start, end: the offsets ``[start, end)`` of the span.
         delivered: the offsets of messages that were not finished before.
         subs, checksums: the number of sub-messages and their checksum, by the number of the shard.
         finished: the number of sub-messages that were finished before, in the delivered messages.
-        chunk_bytes: the size of all chunks.
         connected: whether a barrier or a sub-message belongs to several shards. If so, one task
-            must handle the whole wave. A wave that was divided is read again, so the reader stops.
+            must handle the whole slice. If it was divided, it is read again, so the reader stops.
         units: the offsets of messages that ``split`` rejected. Each of them is one unit of work.
         stop: the offset after the first message that ``split`` rejected, if its partition stops
-            there. The slice has no messages from that offset on.
+            there. The span has no messages from that offset on.
         log_bytes: the size of the keys and values that were read.
         processor_s: the processor time that reading and splitting took.
         left_alone: the number of letters that a redrive leaves alone, by the reason for it;
@@ -64,7 +64,6 @@ class Manifest(msgspec.Struct):
     subs: dict[int, int] = {}
     checksums: dict[int, int] = {}
     finished: int = 0
-    chunk_bytes: int = 0
     connected: bool = False
     units: tuple[Range, ...] = ()
     stop: int | None = None
@@ -75,25 +74,26 @@ class Manifest(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class SliceTask:
-    """The function that reads the slices of a wave.
-
-    Spark sends it to the tasks, and gives each task the numbers of its slices.
+class SliceReader:
+    """The function that reads a slice. Spark sends it to the tasks, one for each span.
 
     Attributes:
-        shards: the number of shards that a divided wave has.
-        divided: whether this wave is divided. If not, one task will handle all of it.
-        known: the plan's claims, with what was finished when the wave was begun.
+        slice: the number of the slice.
+        shards: the number of shards that a divided slice has.
+        divided: whether this slice is divided. If not, one task will handle all of it.
+        spans: the spans of the slice.
+        known: the plan's claims, with what was finished when the run began.
         failures: the settings that decide whether the drain halts, or reads no further in a
             partition, when ``split`` rejects a message.
-        share: the share of the terms' ``limits`` on reading that each slice may use.
+        share: the share of the terms' ``limits`` on reading that each span may use.
         message_bytes: the mean size of the messages that were read before.
     """
 
     handler: HandlerSpec
+    slice: int
     shards: int
     divided: bool
-    slices: tuple[Span, ...]
+    spans: tuple[Span, ...]
     known: Claims
     failures: FailureSettings
     share: float = 1.0
@@ -101,7 +101,7 @@ class SliceTask:
 
     @property
     def of(self) -> int:
-        """The number of shards that this wave has."""
+        """The number of shards that this slice has."""
         return self.shards if self.divided else 1
 
     def pace(self) -> RateLimiter | None:
@@ -110,28 +110,29 @@ class SliceTask:
         return None if curve is None else RateLimiter(curve.reading, self.share, self.message_bytes)
 
     def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read slices, and yield their rows. Spark calls this through ``mapInArrow``.
+        """Read spans, and yield their chunks. Spark calls this through ``mapInArrow``.
 
-        The first column of ``batches`` has the numbers of the slices to read. If there are more
-        tasks than slices, the other tasks only open the handler, which their slots will need next.
+        The first column of ``batches`` has the numbers of the spans to read. Raises Interrupted if
+        Spark reads a span again, and does not find the same.
         """
         with carrying():
             for batch in batches:
                 for number in batch.column(0).to_pylist():
                     with python_worker().at_work(self.handler) as opened:
-                        for part in self.slices[number : number + 1]:
-                            yield from batches_of(_SliceReader(self, part, opened).rows())
+                        yield from batches_of(_SpanReader(self, number, opened).rows())
 
 
-class _SliceReader:
-    """Reads one slice, from Kafka to rows."""
+class _SpanReader:
+    """Reads one span, from Kafka to chunks."""
 
-    def __init__(self, task: SliceTask, part: Span, opened: OpenHandler) -> None:
-        terms, number = task.handler.terms, part.partition
+    def __init__(self, task: SliceReader, place: int, opened: OpenHandler) -> None:
+        part, terms = task.spans[place], task.handler.terms
+        number = part.partition
         before = task.known.get(ALL, {}).get(number) or Progress(part.start)
         others = {name: claim for name, claim in task.known.items() if name != ALL}
         order = Order(terms.order)
         self._task = task
+        self._place = place
         self._opened = opened
         self._outage = Outage(task.failures.max_outage_s, self._pause)
         self._origin = Origin(terms.topic, terms.topic_id, number)
@@ -146,19 +147,25 @@ class _SliceReader:
         self._units: list[int] = []
 
     def rows(self) -> Iterator[Row]:
-        """Yield the chunks of the slice, then its count for each shard, then its manifest."""
+        """Yield the chunks of the span, and note its manifest in the state."""
         found, begun_s = self._manifest, thread_time()
         for row in self._chunks():
             found.subs[row.shard] = found.subs.get(row.shard, 0) + row.subs
             checksum = found.checksums.get(row.shard, 0) + row.checksum
             found.checksums[row.shard] = checksum & CHECKSUM_MASK
-            found.chunk_bytes += len(row.body)
             yield row
-        for shard, subs in found.subs.items():
-            yield Row(shard, found.partition, found.start, subs, found.checksums[shard])
         found.delivered, found.units = ranges_of(self._delivered), ranges_of(self._units)
         found.processor_s = thread_time() - begun_s
-        yield Row(MANIFEST, found.partition, found.start, body=msgspec.json.encode(found))
+        epoch, number = self._task.handler.epoch, self._task.slice
+        first = self._opened.state.add_span(epoch, number, self._place, found)
+        first.processor_s = found.processor_s
+        if first != found:
+            raise Interrupted(
+                f"partition {found.partition}, offsets {found.start:,} to {found.end - 1:,}: Spark"
+                f" had lost {sum(first.subs.values()):,} sub-messages and read them again, but the"
+                f" log, or what split makes of it, had changed ({sum(found.subs.values()):,} now)",
+                hint="Resume with the plan: that reads again what is not done.",
+            )
 
     def _chunks(self) -> Iterator[Row]:
         handler, spec, found = self._opened.handler, self._task.handler, self._manifest
@@ -177,6 +184,7 @@ class _SliceReader:
             pace=self._task.pace(),
         ):
             self._opened.report_reading()
+            self._ensure_wanted()
             if self._ended:
                 break
             for message in chain.from_iterable(part.messages for part in self._parts_of(batch)):
@@ -194,15 +202,24 @@ class _SliceReader:
 
     def _pause(self, seconds: float) -> bool:
         sleep(seconds)
+        self._ensure_wanted()
+        return True
+
+    def _ensure_wanted(self) -> None:
+        """Raise the error by which the drain ends, if it does."""
         if (lost := self._opened.fence.lost) is not None:
             raise lost
-        return True
 
     @property
     def _ended(self) -> bool:
-        """Whether nothing needs the rest of the slice."""
+        """Whether nothing needs the rest of the span."""
         found = self._manifest
-        return found.stop is not None or (found.connected and self._task.divided)
+        return found.stop is not None or self._is_void
+
+    @property
+    def _is_void(self) -> bool:
+        """Whether the slice has to be read again without dividing it."""
+        return self._manifest.connected and self._task.divided
 
     def _add(self, writer: ChunkWriter, split: SplitFunction, message: Message) -> None:
         subs, keys = identify_or_reject(message, split_or_reject(split, message))
@@ -212,8 +229,8 @@ class _SliceReader:
             shards = [DONE if done else self._shard_of(message, unit)]
         else:
             shards = self._shards_of(subs, keys, done)
-        if self._manifest.connected and self._task.divided:
-            return  # The whole wave is read again.
+        if self._is_void:
+            return
         # A redrive leaves alone either all sub-messages of a letter or none, so the first tells.
         if subs and not selects(subs[0]):
             left_alone, reason = self._manifest.left_alone, subs[0].payload
@@ -256,7 +273,7 @@ class _SliceReader:
     def _shard(self, sub: SubMessage) -> int:
         """Return the shard of a sub-message, and note if it belongs to several shards.
 
-        If it does, the result means nothing for a divided wave, because that is read again.
+        If it does, the result means nothing for a divided slice, because that is read again.
         """
         shard = self._shard_map.shard_of(sub, self._task.shards)
         if shard is None:

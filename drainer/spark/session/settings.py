@@ -21,7 +21,7 @@ from drainer.text.secret import REDACTED, hides
 
 EVERY_CORE = "local[*]"
 REMOTE = "sc://"  # The address of a server of Spark Connect begins with it.
-WAVE_BYTES = 2 * 1024**3
+SLICE_BYTES = 2 * 1024**3
 STARTING = "Spark was starting"
 # The size of Arrow batches between Spark and a task. Most rows are chunks of some 64 KiB.
 BATCH_BYTES, BATCH_ROWS = 4 * 1024 * 1024, 64
@@ -36,18 +36,17 @@ SEND_ALONG = (
 )
 
 
-def _parse_wave(text: str) -> int:
+def _parse_slice(text: str) -> int:
     if not (size := parse_size(text)):
-        raise UsageError("a wave of no bytes reads nothing", hint="Give a size, such as 256MiB.")
+        raise UsageError("a slice of no bytes reads nothing", hint="Give a size, such as 256MiB.")
     return size
 
 
 # drainer's own settings on Spark, and the types of their values.
-TASKS, SHARDS, WAVE, STATE = "drainer.tasks", "drainer.shards", "drainer.wave", "drainer.state"
+TASKS, SLICE, STATE = "drainer.tasks", "drainer.slice", "drainer.state"
 _OWN: dict[str, ValueType] = {
     TASKS: number(1, MOST_TASKS),
-    SHARDS: number(1, MOST_TASKS),
-    WAVE: ValueType("SIZE", _parse_wave),
+    SLICE: ValueType("SIZE", _parse_slice),
     STATE: TEXT,
 }
 
@@ -145,7 +144,7 @@ class SessionSettings:
 
     @property
     def tasks(self) -> int | None:
-        """The maximum number of tasks that work at once; None to use most of the slots."""
+        """The number of tasks that handle a slice; None for one per slot."""
         return cast("int | None", self.own(TASKS))
 
     @property
@@ -157,15 +156,6 @@ class SessionSettings:
     def is_remote(self) -> bool:
         """Whether the session is one of a server of Spark Connect."""
         return self.master.startswith(REMOTE)
-
-    @property
-    def slots_to_come(self) -> int | None:
-        """The number of slots that these settings give to a cluster; None if they don't tell."""
-        conf = self.conf
-        executors, each = conf.get("spark.executor.instances"), conf.get("spark.executor.cores")
-        if executors and each:
-            return int(executors) * int(each)
-        return int(conf["spark.cores.max"]) if "spark.cores.max" in conf else None
 
     @property
     def of_spark(self) -> dict[str, str]:
@@ -198,19 +188,14 @@ class SparkSettings(SessionSettings):
             )
 
     @property
-    def wave_bytes(self) -> int:
-        """The maximum size of a wave: the bytes that are read, shuffled and handled together."""
-        return self.own(WAVE) or WAVE_BYTES
+    def slice_bytes(self) -> int:
+        """The maximum size of a slice: the bytes that one query reads, shuffles and handles."""
+        return self.own(SLICE) or SLICE_BYTES
 
     @property
     def state(self) -> str | None:
         """The folder or URI where tasks record what is done; None for a folder beside the plan."""
         return cast("str | None", self.own(STATE))
-
-    @property
-    def shards(self) -> int | None:
-        """The number of hash ranges of the sub-keys; None if the number of slots decides it."""
-        return cast("int | None", self.own(SHARDS))
 
     @property
     def lease(self) -> LeaseTimes:

@@ -28,7 +28,7 @@ from drainer.errors import DrainerError, Refused
 from drainer.host.calls import in_a_thread
 from drainer.loading.extensions import ensure_installed
 from drainer.spark.session.failure import spark_failures
-from drainer.spark.session.session import GROW_TO, Session, Slots
+from drainer.spark.session.session import Session, Slots
 from drainer.spark.session.settings import (
     ARCHIVES,
     PY_FILES,
@@ -153,19 +153,18 @@ def _on_server(settings: SessionSettings, name: str, print_line: PrintLine) -> I
 def drain_session(
     settings: SparkSettings, spark: SparkSession | None, drain_id: str, print_line: PrintLine
 ) -> Iterator[tuple[Session, Slots]]:
-    """Open the session of a drain as ``session_on`` does, and count its slots."""
+    """Open a session for a drain, beside one as ``session_on`` opens it, and count its slots."""
     started = session_on(settings, f"drainer {drain_id}", print_line=print_line, spark=spark)
-    with started as session, ExitStack() as opened:
+    with started as base, ExitStack() as opened:
 
-        def slots() -> Slots:
-            opened.enter_context(session.draining())
+        def begin() -> tuple[Session, Slots]:
+            session = opened.enter_context(base.draining())
             grows = session.conf("spark.dynamicAllocation.enabled") == "true"
-            to_come = 0 if settings.is_local else settings.slots_to_come or GROW_TO
-            return Slots(session.slots(), settings.tasks, grows, to_come)
+            return session, Slots(session.slots(), settings.tasks, grows)
 
         with spark_failures():
-            found = interruptible(slots)
-        given = session.conf("spark.default.parallelism")
+            session, found = interruptible(begin)
+        given = base.conf("spark.default.parallelism")
         if given and settings.tasks is None and not session.is_remote:
             print_line(
                 f"drainer takes spark.default.parallelism ({given}) for the number of tasks that"

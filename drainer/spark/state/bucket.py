@@ -53,7 +53,7 @@ class Bucket(Objects):
     def put(self, name: str, data: bytes, *, beside: bool = False) -> None:
         self._do("written", lambda: self._store.put(name, data, use_multipart=False))
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes, *, beside: bool = False) -> bool:
         # An earlier try may have succeeded although its answer was lost.
         return self.replace(name, data, None) is not None or self.get(name) == data
 

@@ -84,11 +84,11 @@ class Objects(ABC):
         """
 
     @abstractmethod
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes, *, beside: bool = False) -> bool:
         """Write an object, whole or not at all, unless there is one of this name.
 
         Return whether the object has these bytes now: if two processes write different bytes, one
-        of them gets True. Raises the same errors as ``put``.
+        of them gets True. ``beside`` means the same as for ``put``. Raises the same errors.
         """
 
     @abstractmethod
@@ -137,13 +137,13 @@ class Folder(Objects):
     def put(self, name: str, data: bytes, *, beside: bool = False) -> None:
         self._place(name, data, Path.replace, beside=beside)
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes, *, beside: bool = False) -> bool:
         def link(new: Path, last: Path) -> None:
             last.hardlink_to(new)  # A rename would replace an existing file, and a link does not.
             new.unlink()
 
         try:
-            self._place(name, data, link)
+            self._place(name, data, link, beside=beside)
         except FileExistsError:
             return self.get(name) == data
         return True

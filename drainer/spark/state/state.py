@@ -6,12 +6,15 @@ the driver of the epoch writes again and again:
     epochs/EPOCH                          a driver has begun this epoch, which ends all earlier ones
     EPOCH/control                         the driver's newest message: beat, reason to stop, totals
     EPOCH/reads                           a task has opened the handler and reached Kafka
+    EPOCH/SLICE/submitted                 the driver that reads this slice
+    EPOCH/SLICE/span-NUMBER               the manifest of a span of the slice, by its first reader
+    EPOCH/SLICE/TASK/share                what the driver gives the task, which may begin with it
     EPOCH/handlers/ID/begun               the process that opens the handler
     EPOCH/handlers/ID/ended               the handler is closed there, with the error if that failed
-    EPOCH/DISPATCH/TASK/ATTEMPT/begun     the process that makes this attempt at a task
-    EPOCH/DISPATCH/TASK/ATTEMPT/00000000  what earlier attempts finished; they no longer count
-    EPOCH/DISPATCH/TASK/ATTEMPT/00000001  the records of the attempt, whose numbers have no gap
-    EPOCH/DISPATCH/TASK/ATTEMPT/ended     the attempt is over
+    EPOCH/SLICE/TASK/ATTEMPT/begun        the process that makes this attempt at a task
+    EPOCH/SLICE/TASK/ATTEMPT/00000000     what earlier attempts finished; they no longer count
+    EPOCH/SLICE/TASK/ATTEMPT/00000001     the records of the attempt, whose numbers have no gap
+    EPOCH/SLICE/TASK/ATTEMPT/ended        the attempt is over
 
 Each object holds one line with its checksum, in the format of a journal's lines.
 """
@@ -24,7 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 from uuid import uuid4
 
@@ -52,13 +55,16 @@ from drainer.store.journal import decode_line, encode_line
 from drainer.store.place import PlanPlace, is_folder, split_uri
 
 JOURNAL_LOCAL_S, JOURNAL_REMOTE_S = 0.05, 1.5  # A task writes its records at this interval.
+# Who waits for an object, such as a task for its share, looks for it at this interval.
+LOOK_LOCAL_S, LOOK_REMOTE_S = 0.02, 1.0
 # drainer lists new attempts in an object store at this interval, because each listing is a request.
 LIST_S = 5.0
 REQUESTS_AT_ONCE = 16  # One process makes this many requests to an object store at once.
 
 EPOCHS, CONTROL, BEGUN, READS = "epochs", "control", "begun", "reads"
+SUBMITTED, SPAN, SHARE = "submitted", "span", "share"
 
-Share = tuple[int, int, int]  # The epoch, the dispatch and the task.
+Share = tuple[int, int, int]  # The epoch, the slice and the task.
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,32 +109,62 @@ class DriverControl:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Attempt:
-    """One attempt at what a task of a dispatch was given.
+    """One attempt at what a task of a slice was given.
 
     ``number`` rises from one attempt to the next: it is Spark's id of the attempt.
     """
 
     epoch: int
-    dispatch: int
+    slice: int
     task: int
     number: int
 
     @property
     def share(self) -> Share:
-        """The epoch, dispatch and task. All attempts at the same task have the same share."""
-        return self.epoch, self.dispatch, self.task
+        """The epoch, slice and task. All attempts at the same task have the same share."""
+        return self.epoch, self.slice, self.task
 
     @property
     def borrower(self) -> str:
         """The name under which the driver lends calls to all attempts at the same task."""
-        return f"{self.dispatch}.{self.task}"
+        return f"{self.slice}.{self.task}"
 
     @property
     def name(self) -> str:
-        return f"{self.epoch}/{self.dispatch}/{self.task}/{self.number}"
+        return f"{self.epoch}/{self.slice}/{self.task}/{self.number}"
 
     def __str__(self) -> str:
-        return f"attempt {self.number} at task {self.task} of dispatch {self.dispatch}"
+        return f"attempt {self.number} at task {self.task} of slice {self.slice}"
+
+
+class TaskInput(NamedTuple):
+    """The share of a partition that a task is given.
+
+    Attributes:
+        start, end: the offsets ``[start, end)`` of the slice.
+        subs: the number of the sub-messages of the task's shard.
+        checksum: a checksum that tells which sub-messages they are.
+    """
+
+    start: Whole
+    end: Whole
+    subs: Whole
+    checksum: Whole
+
+
+@dataclass(frozen=True, slots=True)
+class TaskShare:
+    """What the driver gives a task of a slice. The task may begin when it finds this.
+
+    Attributes:
+        given: its share of each partition. If there is none, the task has nothing to do.
+        parked: the lanes that are parked.
+        behind: the partitions in which something before the slice is unfinished, for barriers.
+    """
+
+    given: Mapping[Whole, TaskInput] = field(default_factory=dict)
+    parked: tuple[str, ...] = ()
+    behind: tuple[Whole, ...] = ()
 
 
 def state_beside(plan: PlanPlace) -> str:
@@ -140,7 +176,7 @@ def state_beside(plan: PlanPlace) -> str:
 
 
 def reports_since(reference: StateReference, drain_id: str) -> list[TaskReport]:
-    """Read the reports of the dispatches that a plan does not have, or only has in part.
+    """Read the reports of the slices that a plan does not have, or only has in part.
 
     Raises UsageError, StateRefused or StateLost if they can't be read.
     """
@@ -187,6 +223,7 @@ class State:
         self.drain_id = drain_id
         self.uri = objects.uri
         self.journal_interval_s = JOURNAL_LOCAL_S if objects.is_local else JOURNAL_REMOTE_S
+        self.look_s = LOOK_LOCAL_S if objects.is_local else LOOK_REMOTE_S
         self._followed: dict[Share, _Followed] = {}
         self._list_due_s = 0.0
 
@@ -233,6 +270,46 @@ class State:
                 f"another driver took over the drain (epoch {newest}; this task has epoch {epoch})",
                 hint=_NOTHING,
             )
+
+    # --- slices, and who handles what of them ---
+
+    def submit(self, epoch: int, number: int) -> None:
+        """Note that a query for a slice is about to begin. Its readers write beside this note."""
+        self.objects.put(self._name(f"{epoch}/{number}/{SUBMITTED}"), encode_line(this_process()))
+
+    def add_span(self, epoch: int, number: int, span: int, manifest: Kind) -> Kind:
+        """Write the manifest of a span of a slice, and return that of its first reader.
+
+        If Spark has lost what the first one read, it lets another one read the span again.
+        """
+        name = f"{epoch}/{number}/{SPAN}-{span}"
+        if self.objects.create(self._name(name), encode_line(manifest), beside=True):
+            return manifest
+        first = self._body(name, type(manifest))
+        if first is None:
+            raise LockLost(_GONE, hint=_NOTHING)
+        return first
+
+    def spans(self, epoch: int, number: int, kind: type[Kind], known: dict[int, Kind]) -> None:
+        """Add the manifests of a slice that are not known yet to ``known``, by span."""
+        for name in self.objects.children(self._name(f"{epoch}/{number}")):
+            word, _, span = name.partition("-")
+            if word == SPAN and int(span) not in known:
+                found = self._body(f"{epoch}/{number}/{name}", kind)
+                if found is not None:
+                    known[int(span)] = found
+
+    def give(self, epoch: int, number: int, shares: Mapping[int, TaskShare]) -> None:
+        """Give tasks of a slice their shares, by the number of the task."""
+
+        def write(task: int) -> None:
+            self._create(f"{epoch}/{number}/{task}/{SHARE}", shares[task])
+
+        self._map(write, list(shares))
+
+    def share(self, share: Share) -> TaskShare | None:
+        """Return what the driver gives a task; None while it has to wait for that."""
+        return self._body(f"{'/'.join(map(str, share))}/{SHARE}", TaskShare)
 
     # --- what tasks report ---
 
@@ -288,7 +365,7 @@ class State:
 
     def ensure_newest(self, attempt: Attempt) -> None:
         """Raise LockLost if a newer driver or attempt has taken over, or if nothing is left to do
-        because the dispatch was removed."""
+        because the slice was removed."""
         self.ensure_epoch(attempt.epoch)
         newest = max(self.attempts(attempt.share), default=attempt)
         if newest > attempt:
@@ -326,22 +403,21 @@ class State:
     def shares(self) -> list[Share]:
         """Return the shares at which an attempt has begun, sorted."""
         return [
-            (epoch, dispatch, task)
+            (epoch, number, task)
             for epoch in self._numbers("")
-            for dispatch in self._numbers(str(epoch))
-            for task in self._numbers(f"{epoch}/{dispatch}")
+            for number in self._numbers(str(epoch))
+            for task in self._numbers(f"{epoch}/{number}")
         ]
 
     # --- what a driver follows ---
 
-    def news(self, epoch: int, dispatches: Mapping[int, int]) -> list[tuple[Attempt, Head]]:
-        """Return the records that the newest attempts have written since the last call, in order.
+    def news(self, shares: Sequence[Share]) -> list[tuple[Attempt, Head]]:
+        """Return the records that the newest attempts at these shares have written since the last
+        call, in order.
 
-        ``dispatches`` has the number of tasks by the number of the dispatch. To save requests to an
-        object store, a call reads at most one record of each attempt there, and looks for newer
-        attempts only now and then. Later calls return the rest.
+        To save requests to an object store, a call reads at most one record of each attempt there,
+        and looks for newer attempts only now and then. Later calls return the rest.
         """
-        shares = [(epoch, number, n) for number, tasks in dispatches.items() for n in range(tasks)]
         followed = {share: self._followed.get(share) or _Followed() for share in shares}
         self._followed = followed
         unsure, local = shares, self.objects.is_local
@@ -426,9 +502,9 @@ class State:
 
     # --- what is removed ---
 
-    def remove_dispatch(self, epoch: int, dispatch: int) -> None:
-        """Remove the reports of a dispatch. The plan on disk must have them."""
-        self.objects.remove(self._name(f"{epoch}/{dispatch}"))
+    def remove_slice(self, epoch: int, number: int) -> None:
+        """Remove all of a slice. The plan on disk must have its tasks' reports."""
+        self.objects.remove(self._name(f"{epoch}/{number}"))
 
     def remove(self, plan: PlanPlace | None = None) -> None:
         """Remove the state. The epochs are removed first, so that tasks which still run end.

@@ -1,4 +1,4 @@
-"""A Spark task that handles parts of waves, with the engine that drains in one process.
+"""A Spark task that handles a shard of a slice, with the engine that drains in one process.
 
 Chunks that Spark brings take the place of Kafka, and the driver takes the place of the person.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 import pickle
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -24,7 +24,7 @@ from drainer.engine.ports import DrainContext, Ports
 from drainer.engine.runtime import UNSIGNALLED
 from drainer.errors import DrainerError, LanesParked, LockLost
 from drainer.model.account import PartitionPlan
-from drainer.model.claims import ALL, streams_of
+from drainer.model.claims import ALL, Shard, Stream, streams_of
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Progress
 from drainer.model.settings import FailureSettings, LocalSettings
@@ -32,10 +32,10 @@ from drainer.model.status import Status, Summary
 from drainer.operations.letters import letter_writers
 from drainer.spark.session.failure import carrying, error_as_json
 from drainer.spark.state.records import Borrowed, TaskRecords, TaskStatus
-from drainer.spark.state.state import Attempt, DriverControl, State
-from drainer.spark.task.python_worker import HandlerSpec, OpenHandler, python_worker
+from drainer.spark.state.state import Attempt, DriverControl, State, TaskInput, TaskShare
+from drainer.spark.task.python_worker import Fence, HandlerSpec, OpenHandler, python_worker
 from drainer.spark.task.rows import OUTCOMES, Row, batch_of, rows_of
-from drainer.spark.task.source import ChunkSource, TaskInput
+from drainer.spark.task.source import ChunkSource
 
 # A task writes a plan only at its end, since its records are all that anybody reads.
 NEVER_S = 1e7
@@ -43,39 +43,46 @@ NEVER_S = 1e7
 
 @dataclass(frozen=True, slots=True)
 class TaskRunner:
-    """The function that handles a dispatch. Spark sends it to the tasks.
+    """The function that handles a slice. Spark sends it to the tasks, one for each shard.
 
     Attributes:
-        plan: the plan of the drain.
+        plan: the plan of the drain, without progress.
         settings: the settings of one task.
-        dispatch: the number of the dispatch.
-        given: for each task, what it is given of each stream.
-        behind: the partitions in which something before the dispatch is unfinished.
+        slice: the number of the slice.
+        shards: the number of shards that the slice is divided into.
+        last: the shard whose task Spark is to start last.
     """
 
     plan: OffsetPlan
     settings: LocalSettings
     handler: HandlerSpec
-    dispatch: int
-    given: tuple[Mapping[int, TaskInput], ...]
-    behind: frozenset[int] = frozenset()
+    slice: int
+    shards: int
+    last: int
 
     def handle(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handle the chunks of a task, and yield its outcome: the function for ``mapInArrow``."""
         context = TaskContext.get()
         assert context is not None
-        number = context.partitionId()
+        # Spark starts the tasks of a query in the order of their partitions.
+        number = (context.partitionId() + self.last + 1) % self.shards
+        attempt = Attempt(self.handler.epoch, self.slice, number, context.taskAttemptId())
         with carrying():
-            outcome = self._drain_share(number, context.taskAttemptId(), rows_of(batches))
+            outcome = self._drain_share(attempt, rows_of(batches))
         yield batch_of([(number, pickle.dumps(outcome))], OUTCOMES)
 
-    def _drain_share(self, number: int, attempt_number: int, rows: Iterable[Row]) -> dict[str, Any]:
-        """Handle everything that one task is given, and return how that ended."""
-        given = self.given[number]
+    def _drain_share(self, attempt: Attempt, rows: Iterable[Row]) -> TaskOutcome | None:
+        """Handle everything that one task is given, and return how that ended; None if it is given
+        nothing."""
         state = State.open(self.handler.state, self.handler.terms.drain_id)
-        attempt = Attempt(self.handler.epoch, self.dispatch, number, attempt_number)
+        shard = Shard(attempt.task, self.shards)
         with python_worker().at_work(self.handler) as opened:
             fence = opened.fence
+            share = _await_share(state, attempt, fence)
+            if not share.given:
+                for _ in rows:  # Otherwise Spark would end this worker, with its open handler.
+                    pass
+                return None
             borrower = Borrower(
                 attempt.borrower,
                 self.plan.terms.failures,
@@ -85,7 +92,9 @@ class TaskRunner:
                 use_share=opened.use_share,
             )
             view = TaskView(borrower)
-            starts = {stream: each.start for stream, each in given.items()}
+            starts: dict[int, int] = {
+                Stream(n, shard): each.start for n, each in share.given.items()
+            }
             records = state.begin(attempt, starts, view.status)
 
             def report(*, at_once: bool = False) -> None:
@@ -99,19 +108,20 @@ class TaskRunner:
             try:
                 earlier = state.await_earlier_attempts(attempt, self.handler.lease)
                 records.go_on_from(earlier)
-                plan = self._plan_of(given, earlier)
+                plan = self._plan_of(shard, share, earlier)
                 with letter_writers(self.handler.client, plan) as open_letters:
                     context = self._context(plan, records, opened, state.journal_interval_s)
                     context = replace(context, observe=observe)
                     ports = Ports(
-                        lambda _, notify: ChunkSource(rows, plan, given, notify),
+                        lambda _, notify: ChunkSource(rows, plan, shard, share.given, notify),
                         is_split=True,
                         open_letters=open_letters,
                         totals=lambda: fence.control.totals,
                         quota=borrower,
                     )
                     dispatcher = context.this_pass.dispatcher(
-                        plan, context.handler.selects, self.behind, reports_outcomes=True
+                        *(plan, context.handler.selects, frozenset(share.behind)),
+                        reports_outcomes=True,
                     )
                     drain = LocalDrain(context, ports, dispatcher)
                     fence.guard(attempt, drain.calls)
@@ -141,12 +151,13 @@ class TaskRunner:
             runtime=UNSIGNALLED,  # A person stops the driver, and the driver stops the tasks.
         )
 
-    def _plan_of(self, given: Mapping[int, TaskInput], earlier: TaskRecord) -> OffsetPlan:
+    def _plan_of(self, shard: Shard, share: TaskShare, earlier: TaskRecord) -> OffsetPlan:
         """Return the plan of a task, with what earlier attempts finished.
 
         Its partitions are streams: a stream is the part of a shard that is in one partition.
         """
         found, claim = streams_of(earlier.claims), {}
+        given: dict[int, TaskInput] = {Stream(n, shard): e for n, e in share.given.items()}
         for stream, each in given.items():
             begun = Progress(each.start)
             claim[stream] = begun.merge(found[stream]) if stream in found else begun
@@ -154,6 +165,7 @@ class TaskRunner:
             self.plan.account,
             partitions={n: PartitionPlan(e.start, e.end, None, None) for n, e in given.items()},
             claims={ALL: claim},
+            parked=share.parked,
         )
         account = account.without_pending().merge({}, earlier.parked, earlier.unhandled)
         return OffsetPlan(self.plan.terms, account)
@@ -252,13 +264,38 @@ class TaskView:
         )
 
 
-def _outcome(summary: Summary, dispatcher: Dispatcher, status: TaskStatus | None) -> dict[str, Any]:
-    """Return how the task ended. Lanes that it leaves parked are not a failure."""
+class TaskOutcome(NamedTuple):
+    """How a task ended.
+
+    Attributes:
+        failure: the error that ended it, from ``error_as_json``; None if it has done its part.
+        parked: the lanes that it leaves parked, which is not a failure.
+        parked_lanes: these lanes as JSON, with the facts.
+        status: the last status of the task.
+    """
+
+    failure: dict[str, Any] | None
+    parked: list[str]
+    parked_lanes: dict[str, Any]
+    status: TaskStatus | None
+
+
+def _await_share(state: State, attempt: Attempt, fence: Fence) -> TaskShare:
+    """Wait until the driver gives a task its share. Raises the error by which the drain ends."""
+    while True:
+        if fence.lost is not None:
+            raise fence.lost
+        if (share := state.share(attempt.share)) is not None:
+            return share
+        time.sleep(state.look_s)
+
+
+def _outcome(summary: Summary, dispatcher: Dispatcher, status: TaskStatus | None) -> TaskOutcome:
     cause = summary.cause
     failed = cause is not None and not isinstance(cause, LanesParked)
-    return {
-        "failure": error_as_json(cause) if cause is not None and failed else None,
-        "parked": [] if failed else sorted(dispatcher.left_behind()),
-        "parked_lanes": summary.parked.as_json(),
-        "status": status,
-    }
+    return TaskOutcome(
+        error_as_json(cause) if cause is not None and failed else None,
+        [] if failed else sorted(dispatcher.left_behind()),
+        summary.parked.as_json(),
+        status,
+    )

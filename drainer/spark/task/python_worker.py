@@ -80,11 +80,12 @@ class Fence:
         """End the threads of the fence."""
         self._stopped.set()
 
-    def guard(self, attempt: Attempt, calls: Callable[[], int]) -> None:
+    def guard(self, attempt: Attempt | None = None, calls: Callable[[], int] = lambda: 0) -> None:
         """Guard the calls of an attempt. ``calls`` returns how many of them are in the handler.
 
-        Raises ``lost`` if the attempt has to end at once, and StateLost if the state is out of
-        reach.
+        Without an attempt, as for a task that reads or waits, only the end of the drain counts.
+
+        Raises ``lost`` if the task has to end at once, and StateLost if the state is out of reach.
         """
         with self._looking:
             self._attempt, self.lost, self.calls = attempt, None, calls
@@ -219,12 +220,12 @@ class OpenHandler:
     def __init__(self, spec: HandlerSpec, looked: Callable[[Fence], None]) -> None:
         terms = spec.terms
         self.drain = terms.drain_id, spec.epoch
-        self._state = State.open(spec.state, terms.drain_id)
-        self.name = self._state.opening(spec.epoch)
+        self.state = State.open(spec.state, terms.drain_id)
+        self.name = self.state.opening(spec.epoch)
         self._reads = False
         # The fence starts before the handler is opened, to have a lease by the time of the first
         # call.
-        self.fence = Fence(self._state, spec.epoch, spec.lease, looked)
+        self.fence = Fence(self.state, spec.epoch, spec.lease, looked)
         self.fence.start()
         self.loop = new_event_loop()
         try:
@@ -252,7 +253,7 @@ class OpenHandler:
     def report_reading(self) -> None:
         """Report to the driver that this process has reached Kafka."""
         if not self._reads:
-            self._state.report_reading(self.drain[1])
+            self.state.report_reading(self.drain[1])
             self._reads = True
 
     def use_share(self, share: float) -> None:
@@ -274,7 +275,7 @@ class OpenHandler:
         self.fence.stop()
         self.loop.close()
         with suppress(DrainerError):  # If the state is gone, no driver waits for the report.
-            self._state.closed(self.name, failure)
+            self.state.closed(self.name, failure)
 
 
 class PythonWorker:
@@ -302,6 +303,7 @@ class PythonWorker:
             if self._opened is None:
                 self._opened = OpenHandler(spec, self._close_if_over)
                 forget_zip_files()
+            self._opened.fence.guard()
             try:
                 with hurried_interpreter():
                     yield self._opened

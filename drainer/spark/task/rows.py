@@ -1,9 +1,4 @@
-"""Rows of Arrow batches: the chunks of a wave, as ``mapInArrow`` takes and returns them.
-
-The chunks of a slice are followed by a row without a body for each shard, which has the number and
-the checksum of the slice's sub-messages in the shard. The task that handles the shard compares them
-before its first call. The last row of a slice, of the shard -1, has the slice's manifest.
-"""
+"""Rows of Arrow batches: the chunks of a slice, as ``mapInArrow`` takes and returns them."""
 
 from __future__ import annotations
 
@@ -19,17 +14,16 @@ from drainer.spark.session.settings import BATCH_BYTES
 CHUNKS = "shard int, partition int, offset long, subs long, checksum long, body binary"
 OUTCOMES = "task int, outcome binary"
 READ_ROWS = 1024
-MANIFEST = -1  # In place of a shard's number, it marks the row with the manifest.
 
 # By the name of a type in a schema: the type code of the module ``array``, and the type of Arrow.
 _TYPES = {"int": ("i", pa.int32()), "long": ("q", pa.int64()), "binary": ("", pa.binary())}
 
 
 class Row(NamedTuple):
-    """A chunk; or, with an empty body, the part of a shard that one slice has.
+    """A chunk.
 
     Attributes:
-        offset: the offset of the first message, or the offset at which the slice begins.
+        offset: the offset of the first message.
         subs: the number of sub-messages.
         checksum: a checksum that tells which sub-messages they are.
     """
@@ -37,9 +31,9 @@ class Row(NamedTuple):
     shard: int
     partition: int
     offset: int
-    subs: int = 0
-    checksum: int = 0
-    body: bytes = b""
+    subs: int
+    checksum: int
+    body: bytes
 
 
 def batches_of(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:

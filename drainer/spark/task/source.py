@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from drainer.errors import DrainerError, Interrupted
 from drainer.message import Origin, ShippedMessage
-from drainer.model.claims import Stream
+from drainer.model.claims import Shard, Stream
 from drainer.model.plan import OffsetPlan
+from drainer.spark.state.state import TaskInput
 from drainer.spark.task.chunk import CHECKSUM_MASK, decode_chunk
 from drainer.spark.task.rows import Row
 
@@ -21,53 +22,29 @@ STOP_S = 1.0
 DOES_IT_SHUFFLE = "Resume with the plan. Check the Spark settings that change how it shuffles."
 
 
-class TaskInput(NamedTuple):
-    """The share of a stream that a task is given.
-
-    Attributes:
-        start, end: the offsets ``[start, end)``.
-        slices: by the first offset of each slice, the number of its sub-messages, and a checksum
-            that tells which they are.
-    """
-
-    start: int
-    end: int
-    slices: Mapping[int, tuple[int, int]]
-
-    @property
-    def total(self) -> tuple[int, int]:
-        """The number of all its sub-messages, and the checksum of all of them."""
-        subs, checksums = zip(*self.slices.values(), strict=True)
-        return sum(subs), sum(checksums) & CHECKSUM_MASK
-
-
 @dataclass(eq=False)
 class ChunkSource:
     """Chunks as a source of messages. A thread takes them from Spark as Spark delivers them.
 
-    If Spark loses rows, it computes them again, and by then the log may have other messages. So the
-    source compares what it gets with what the manifests say was ``given``. Rows with the counts of
-    each slice come before the chunks, so that a difference shows before the first call.
+    The source compares what it gets of each partition with what the manifests say was ``given``.
+    Offsets without a chunk count as holes, so a chunk that is missing would not be noticed.
     """
 
     rows: Iterable[Row]
     plan: OffsetPlan
+    shard: Shard
     given: Mapping[int, TaskInput]
     notify: Callable[[], None]
 
     def __post_init__(self) -> None:
         self.trouble: str | None = None
-        terms, given = self.plan.terms, self.given
-        # The number and the checksum of the sub-messages that were read, by stream.
-        self._read = dict.fromkeys(given, (0, 0))
-        self._origins: dict[int, Origin] = {}
-        self._streams: dict[tuple[int, int], Stream] = {}  # By partition and number of the shard.
-        self._together: dict[int, list[int]] = {}  # The streams of each partition.
-        for stream in map(Stream, given):
-            self._origins[stream] = Origin(terms.topic, terms.topic_id, stream.partition, stream)
-            self._streams[stream.partition, stream.shard.number] = stream
-            self._together.setdefault(stream.partition, []).append(stream)
-        self._ends = {stream: each.end for stream, each in given.items()}
+        terms = self.plan.terms
+        streams = {number: Stream(number, self.shard) for number in self.given}
+        self._origins = {
+            number: Origin(terms.topic, terms.topic_id, number, stream)
+            for number, stream in streams.items()
+        }
+        self._ends: dict[int, int] = {streams[n]: each.end for n, each in self.given.items()}
         self._queue: deque[_ChunkBatch] = deque()
         self._queue_bytes = 0
         self._room = threading.Event()
@@ -93,15 +70,13 @@ class ChunkSource:
 
     def _read_rows(self) -> None:
         try:
-            for stream, row in self._checked():
+            for origin, row in self._checked():
                 while self._queue_bytes > AHEAD_BYTES and not self._stopping:
                     self._room.clear()
                     self._room.wait(WAIT_S)
                 if self._stopping:
                     return
-                # Rows are sorted by offset, so all streams of the partition have come this far.
-                reached = dict.fromkeys(self._together[row.partition], row.offset)
-                self._put(_ChunkBatch(reached, row.body, self._origins[stream]))
+                self._put(_ChunkBatch({origin.stream: row.offset}, row.body, origin))
             self._put(_ChunkBatch(self._ends))
         except BaseException as error:
             why = f"Spark gave no more rows: {type(error).__name__}: {error}"
@@ -109,50 +84,31 @@ class ChunkSource:
             self.failure = error if isinstance(error, DrainerError) else stopped
             self.notify()
 
-    def _checked(self) -> Iterator[tuple[Stream, Row]]:
-        """Yield the chunks with their streams.
+    def _checked(self) -> Iterator[tuple[Origin, Row]]:
+        """Yield the chunks with the origins of their messages, by offset.
 
-        Raises Interrupted if they are not the chunks that were read first.
+        Raises Interrupted if they are not those that the readers have counted.
         """
-        slices: dict[int, dict[int, tuple[int, int]]] = {stream: {} for stream in self.given}
-        compared = False
+        read = dict.fromkeys(self.given, (0, 0))
         for row in self.rows:
-            stream = self._streams.get((row.partition, row.shard))
-            if stream is None:
+            origin = self._origins.get(row.partition)
+            if origin is None or row.shard != self.shard.number:
                 raise Interrupted(
-                    f"Spark gave a task rows of shard {row.shard}, of another task",
+                    f"Spark gave the task of shard {self.shard.number} rows of shard {row.shard} in"
+                    f" partition {row.partition}, which are not its own",
                     hint=DOES_IT_SHUFFLE,
                 )
-            if not row.body:
-                slices[stream][row.offset] = row.subs, row.checksum
-                continue
-            if not compared:
-                self._ensure_same(slices)
-                compared = True
-            subs, checksum = self._read[stream]
-            self._read[stream] = subs + row.subs, (checksum + row.checksum) & CHECKSUM_MASK
-            yield stream, row
-        if not compared:
-            self._ensure_same(slices)
-        # Offsets without a chunk count as holes, so a chunk that is missing would not be noticed.
-        for number, each in self.given.items():
-            if self._read[number] != each.total:
-                raise self._changed(number, self._read[number][0])
-
-    def _ensure_same(self, slices: Mapping[int, Mapping[int, tuple[int, int]]]) -> None:
-        for stream, each in self.given.items():
-            if slices[stream] != each.slices:
-                raise self._changed(stream, sum(subs for subs, _ in slices[stream].values()))
-
-    def _changed(self, stream: int, found: int) -> Interrupted:
-        left = self.given[stream].total[0] - found
-        what = f"{left:,} fewer" if left > 0 else f"{-left:,} more" if left else "other"
-        return Interrupted(
-            f"shard {Stream(stream).shard.number} has {what} sub-messages than at the first read:"
-            " Spark had lost rows and read them again, but the log, or what split makes of it, had"
-            " changed",
-            hint="Resume with the plan: that reads again what is not done.",
-        )
+            subs, checksum = read[row.partition]
+            read[row.partition] = subs + row.subs, (checksum + row.checksum) & CHECKSUM_MASK
+            yield origin, row
+        for number, (start, end, *wanted) in self.given.items():
+            if read[number] != tuple(wanted):
+                raise Interrupted(
+                    f"Spark gave the task of shard {self.shard.number} {read[number][0]:,}"
+                    f" sub-messages of partition {number}, offsets {start:,} to {end - 1:,}, but"
+                    f" {wanted[0]:,} were read, or others",
+                    hint=DOES_IT_SHUFFLE,
+                )
 
     def _put(self, batch: _ChunkBatch) -> None:
         self._queue_bytes += len(batch.body)
