@@ -14,16 +14,17 @@ from drainer.cli.command import changing, command, only
 from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.cli.engines import EngineOptions
 from drainer.cli.options import Report, Yes
-from drainer.errors import UsageError
+from drainer.host.java import find_java
 from drainer.limits.file import LimitsFile
 from drainer.limits.kafka.topic import delete_left_behind
 from drainer.limits.measure import measure_limits, prepare_limits
 from drainer.limits.search.boundary import as_json
 from drainer.limits.search.settings import LimitSettings
 from drainer.limits.view import SearchView, limits_page, show_limits_action
+from drainer.loading.extensions import ensure_installed
 from drainer.model.listed import listed
 from drainer.model.option import Option, option
-from drainer.spark.session.settings import SessionSettings, java_for_spark
+from drainer.spark.session.settings import SessionSettings, shown_master
 from drainer.view.report.file import write_page
 from drainer.view.terminal import Terminal
 
@@ -67,7 +68,7 @@ def limits(
     it is safe. With the default --safe-share, a fifth of the brokers may be lost. Ctrl-C ends all
     traffic at once, and the same command resumes from the finished trials. At the end drainer
     removes the test topic. If drainer was killed, the next run asks you, and then removes the
-    topic. This command can't run on Spark Connect.
+    topic.
 
     Examples:
 
@@ -76,12 +77,9 @@ def limits(
     - `drainer limits -b broker-1:9092 --consumer-groups 10 --max-rate 50MB/s --out ten-groups.json`
     """  # noqa: E501 - an example has to be on one line to be copied
     place = SessionSettings.of(hosts.master, hosts.spark_conf)
-    if place.is_remote:
-        raise UsageError(
-            "drainer limits can't run on Spark Connect, which has no Java for JMX",
-            hint="Name a Spark master, such as local[4].",
-        )
-    java_for_spark()
+    ensure_installed("spark", "Spark")
+    if hosts.jmx or not place.is_remote:
+        find_java("--jmx" if place.is_remote else "Spark")
     connection = kafka.settings()
     client = connection.properties
     settings = replace(
@@ -92,7 +90,8 @@ def limits(
     with connect(connection) as cluster:
         prepared = prepare_limits(cluster, settings, hosts.out)
         found = prepared.limits
-        show_limits_action(terminal, prepared, connection.bootstrap_servers, place.master)
+        master = shown_master(place.master)
+        show_limits_action(terminal, prepared, connection.bootstrap_servers, master)
         if found.missing or prepared.left_behind:
             ensure_confirmed(terminal, "Begin?" if found.missing else "Remove them?", yes=yes)
         if removed := delete_left_behind(cluster, prepared.left_behind):
@@ -101,7 +100,7 @@ def limits(
             # PySpark is imported only now, because that takes a while.
             from drainer.limits.spark.traffic import traffic_host  # noqa: PLC0415
 
-            terminal.print_line(f"starting Spark at {place.master} ...")
+            terminal.print_line(f"starting Spark at {master} ...")
             host = traffic_host(place, connection, hosts.jmx)
             with SearchView(terminal, found) as view:
                 found, left = measure_limits(cluster, prepared, host, view.update)

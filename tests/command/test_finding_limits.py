@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,20 +16,26 @@ from drainer.kafka.settings import ClientSettings
 from drainer.limits.file import LimitsFile
 from drainer.limits.kafka.topic import create_test_topic, find_test_topics, new_topic_name
 from drainer.limits.search.boundary import from_json
+from drainer.sandbox.ports import free_port
 from kafka.topic import eventually
 from scenarios.brokers import Broker
+from scenarios.connect_server import ConnectServer
 
 pytestmark = pytest.mark.long
 PATIENCE_S = 180.0
 
 
 @pytest.fixture(scope="module")
-def cluster(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The connection to a broker of its own, since limits refuse one that others use."""
-    with (
-        Broker(tmp_path_factory.mktemp("lonely"), die_with_parent=True) as broker,
-        Cluster.connect(ClientSettings.load(broker.bootstrap_servers), 60) as cluster,
-    ):
+def lonely(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker of its own, since limits refuse one that others use."""
+    folder = tmp_path_factory.mktemp("lonely")
+    with Broker(folder, jmx_port=free_port(), die_with_parent=True) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def cluster(lonely: Broker) -> Iterator[Cluster]:
+    with Cluster.connect(ClientSettings.load(lonely.bootstrap_servers), 60) as cluster:
         yield cluster
 
 
@@ -102,3 +109,21 @@ def test_a_run_that_is_stopped_leaves_nothing_behind_and_is_resumed(command: Com
     again = command(*words)  # Everything is known, so nothing is measured.
     assert "all boundaries, from 2 trials" in again.err
     assert again.took_s < PATIENCE_S / 2
+
+
+def test_clients_run_on_a_server_of_spark_connect(
+    command: Command, lonely: Broker, tmp_path: Path
+) -> None:
+    with ConnectServer(tmp_path) as server:
+        words = (
+            *("limits", "-b", command.bootstrap, "--yes", "--master", server.url),
+            *("--jmx", lonely.jmx_address, "--bytes", "1KiB", "--consumer-groups", "1"),
+            *("--max-rate", "0.2MB/s", "--max-producers", "4", "--trials", "2"),
+            *("--warm-up", "1s", "--window", "6s", "-o", "json"),
+        )
+        outcome = command.start(*words).ends(0, PATIENCE_S)
+
+    trial, _ = from_json(outcome.answer["limits"]).trials
+    assert trial.signals.sent_per_s > 0
+    assert 0 < (trial.signals.handlers_idle or 0) <= 1
+    assert command.left_behind == ["limits.json"]

@@ -37,7 +37,7 @@ ON_SPARK, IN_PROCESS = EngineName.SPARK, EngineName.PROCESS
 
 @pytest.fixture(autouse=True)
 def java(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "find_java", lambda: Path("/usr/bin/java"))
+    monkeypatch.setattr(settings, "find_java", lambda user: Path("/usr/bin/java"))
 
 
 class Once(Handler):

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from pyspark.sql import SparkSession
 
-from drainer.errors import Refused, UsageError
+from drainer.errors import Interrupted, Refused, UsageError
 from drainer.kafka.settings import ClientSettings
-from drainer.limits.spark.jmx import BrokerMetrics, Jmx, Reading
+from drainer.limits.spark.jmx import BrokerMetrics, Jmx, Reading, java_machine
 from drainer.sandbox.ports import free_port
 from kafka.topic import eventually
 from scenarios.brokers import Broker
 from scenarios.fill import create_topic
-from spark.connect import classic
+
+
+@pytest.fixture(scope="module")
+def java() -> Iterator[Any]:
+    with java_machine() as java:
+        yield java
 
 
 @pytest.fixture(scope="module")
@@ -33,13 +40,11 @@ def measured(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) ->
         yield running
 
 
-@classic
 @pytest.mark.long
 def test_handlers_of_an_idle_broker_are_idle_and_of_a_loaded_one_are_not(
-    spark: SparkSession, measured: Broker
+    java: Any, measured: Broker
 ) -> None:
-    metrics = BrokerMetrics(spark.sparkContext, measured.jmx_address)
-    metrics.calibrate()
+    metrics = BrokerMetrics(java, measured.jmx_address)
     samples: list[Reading] = [metrics.read()]
 
     def share() -> float:
@@ -59,21 +64,17 @@ def test_handlers_of_an_idle_broker_are_idle_and_of_a_loaded_one_are_not(
 
     eventually(loaded, "its handler has work", 60)
     producer.purge()
-    metrics.close()
 
 
-@classic
-def test_brokers_are_measured_all_the_time(spark: SparkSession, broker: Broker) -> None:
-    jmx = Jmx(spark.sparkContext, [broker.jmx_address])
-    jmx.start()
-    metrics = BrokerMetrics(spark.sparkContext, broker.jmx_address)
+def test_brokers_are_measured_all_the_time(java: Any, broker: Broker) -> None:
+    jmx = Jmx(java, [broker.jmx_address])
+    metrics = BrokerMetrics(java, broker.jmx_address)
     metrics.pools = 2  # Before Kafka 4.2, both pools counted in one meter.
 
     shares = [
         metrics.idle_share((0, 0), (2, idle_ns))
         for idle_ns in (2_200_000_000, 1_900_000_000, 4_100_000_000)
     ]
-    metrics.close()
     eventually(lambda: jmx.handlers_idle(0, float("inf")) is not None, "there are two samples")
 
     assert shares == [pytest.approx(0.1), 0, 1]
@@ -82,13 +83,39 @@ def test_brokers_are_measured_all_the_time(spark: SparkSession, broker: Broker) 
     jmx.close()
 
 
-@classic
-def test_an_address_without_metrics_is_refused(spark: SparkSession, bootstrap: str) -> None:
+def test_an_address_without_metrics_is_refused(java: Any, bootstrap: str) -> None:
     with pytest.raises(UsageError, match="not HOST:PORT"):
-        BrokerMetrics(spark.sparkContext, "broker-1")
+        BrokerMetrics(java, "broker-1")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with pytest.raises(Refused, match=f"127.0.0.1:{port}: Connection refused"):
-        BrokerMetrics(spark.sparkContext, f"127.0.0.1:{port}")
+        BrokerMetrics(java, f"127.0.0.1:{port}")
     with pytest.raises(Refused, match="no broker metrics at"):
-        BrokerMetrics(spark.sparkContext, bootstrap)  # It is the port of Kafka, not of JMX.
+        BrokerMetrics(java, bootstrap)  # It is the port of Kafka, not of JMX.
+
+
+def test_a_jvm_that_is_gone_ends_the_measurement(
+    broker: Broker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with java_machine() as java:
+        jmx = Jmx(java, [broker.jmx_address])
+        os.kill(java.java.lang.ProcessHandle.current().pid(), signal.SIGKILL)
+
+        def reported() -> bool:
+            try:
+                jmx.handlers_idle(0, float("inf"))
+            except Interrupted as error:
+                return "the Java that reads --jmx is gone" in str(error)
+            return False
+
+        eventually(reported, "it is missed")
+        jmx.close()
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_without_java_there_are_no_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+
+    with pytest.raises(Refused, match="--jmx needs Java"), java_machine():
+        pass

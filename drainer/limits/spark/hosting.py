@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
 import msgspec
+import pyarrow as pa
 
 from drainer.errors import DrainerError, Interrupted
 from drainer.kafka.settings import ClientSettings
@@ -35,7 +36,7 @@ POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Hosting:
-    """The function that Spark runs in each task. It yields the task's number once it has ended."""
+    """The function that Spark runs in each task. It returns the task's number once it has ended."""
 
     client: ClientSettings
     targets: TrafficTargets
@@ -43,11 +44,11 @@ class Hosting:
     address: tuple[str, int]  # Where the driver listens.
     token: str = field(repr=False)  # A task proves by it to the driver that it belongs to the run.
 
-    def __call__(self, numbers: Iterable[int]) -> Iterator[int]:
+    def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with carrying():
-            for number in numbers:
-                Host(self, number).run()
-                yield number
+            for batch in numbers:
+                Host(self, batch["id"][0].as_py()).run()
+                yield batch
 
 
 class Host:

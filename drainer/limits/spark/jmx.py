@@ -1,4 +1,4 @@
-"""The brokers' own metrics by JMX, which are read through the JVM that Spark starts anyway.
+"""The brokers' own metrics by JMX, which only Java speaks, so they are read through a small JVM.
 
 A meter of each broker counts the nanoseconds in which its request handlers are idle, divided by
 their number. So the growth of that count, divided by the time, is the share in which they are idle.
@@ -7,16 +7,19 @@ The meter also has rates, but these are averages over minutes.
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from importlib.metadata import files
 from typing import Any
 
+from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
-from pyspark import SparkContext
 
-from drainer.errors import BrokerUnreachable, Refused, UsageError
+from drainer.errors import BrokerUnreachable, Interrupted, Refused, UsageError, raised_as
+from drainer.host.java import find_java
 from drainer.limits.kafka.watch import Watch
 
 REACH_S = 5.0
@@ -33,15 +36,41 @@ _OF_ALL = f"{_POOL}RequestHandlerAvgIdlePercent"
 Reading = tuple[float, int]
 
 
+@contextmanager
+def java_machine() -> Iterator[Any]:
+    """Start a JVM, and yield its packages, such as ``java.javax``. It ends with the block.
+
+    It also ends with this process. It requires a token, so that other users can't call it.
+
+    Raises Refused if it does not start.
+    """
+    logging.getLogger("py4j").propagate = False  # It would print a traceback when the JVM is gone.
+    # py4j itself would search for its jar in the working folder first, which may be another user's.
+    (jar,) = (str(file.locate()) for file in files("py4j") or () if file.suffix == ".jar")
+    java = str(find_java("--jmx"))
+    with raised_as(Refused, ValueError, about=f"{java} does not start: "):
+        gateway = JavaGateway.launch_gateway(
+            jarpath=jar, classpath=jar, java_path=java, die_on_exit=True, enable_auth=True
+        )
+    try:
+        yield gateway.jvm
+    finally:
+        gateway.close()
+        gateway.java_process.kill()
+
+
 class BrokerMetrics:
     """The metrics of one broker, at ``host:port``: how idle its request handlers are.
+
+    ``java`` has the packages of a JVM. The constructor takes a second, without any traffic, to find
+    out how many pools count in the meter.
 
     Raises:
         UsageError: when ``address`` is not an address.
         BrokerUnreachable: when there is no JMX without a login, or when it is not a Kafka broker.
     """
 
-    def __init__(self, context: SparkContext, address: str) -> None:
+    def __init__(self, java: Any, address: str) -> None:
         self.address = address
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal():
@@ -53,28 +82,25 @@ class BrokerMetrics:
             socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S).close()
         except OSError as error:
             raise self._refused(error.strerror or str(error)) from None
-        java: Any = context._jvm  # noqa: SLF001 - no public way leads there
         self._management = java.javax.management
         with self._failing():
             remote = self._management.remote
             url = remote.JMXServiceURL(f"service:jmx:rmi:///jndi/rmi://{address}/jmxrmi")
-            self._connector = remote.JMXConnectorFactory.connect(url)
-            self._beans = self._connector.getMBeanServerConnection()
+            self._beans = remote.JMXConnectorFactory.connect(url).getMBeanServerConnection()
             names = map(self._management.ObjectName, (_OF_BROKER, _OF_ALL))
             known = [name for name in names if self._beans.isRegistered(name)]
             if not known:
                 raise self._refused("it has no request handlers, so it is not a Kafka broker")
             self._idle = known[0]
-        self.pools = 1  # The number of pools that count in the meter.
-
-    def calibrate(self) -> None:
-        """Find out how many pools count in the meter. It takes a second, without any traffic."""
         first = self.read()
         time.sleep(CALIBRATE_S)
-        self.pools = max(1, round(_share(first, self.read())))
+        self.pools = max(1, round(_share(first, self.read())))  # So many count in the meter.
 
     def read(self) -> Reading:
-        """Read the meter. Raises BrokerUnreachable when the broker no longer answers."""
+        """Read the meter.
+
+        Raises BrokerUnreachable if the broker no longer answers; Interrupted if the JVM is gone.
+        """
         with self._failing():
             begun_s = time.monotonic()
             idle_ns = int(self._beans.getAttribute(self._idle, "Count"))
@@ -85,10 +111,6 @@ class BrokerMetrics:
         # The handlers of a controller take no part in the traffic, so they are always idle.
         return min(1.0, max(0.0, _share(first, last) - (self.pools - 1)))
 
-    def close(self) -> None:
-        with self._failing():
-            self._connector.close()
-
     @contextmanager
     def _failing(self) -> Iterator[None]:
         try:
@@ -96,7 +118,9 @@ class BrokerMetrics:
         except Py4JJavaError as error:
             raise self._refused(str(error.java_exception.getMessage()).splitlines()[0]) from None
         except (Py4JError, OSError) as error:
-            raise self._refused(str(error)) from None
+            raise Interrupted(
+                f"the Java that reads --jmx is gone: {error}", hint="Try again."
+            ) from None
 
     def _refused(self, why: str) -> BrokerUnreachable:
         return BrokerUnreachable(
@@ -108,21 +132,24 @@ class BrokerMetrics:
 class Jmx:
     """The metrics of all brokers. A broker that does not answer for a while is left out.
 
+    ``java`` has the packages of a JVM. It may be None if there are no addresses.
+
     Raises UsageError and Refused as ``BrokerMetrics`` does.
     """
 
-    def __init__(self, context: SparkContext, addresses: Sequence[str]) -> None:
-        brokers = [BrokerMetrics(context, address) for address in addresses]
-        for broker in brokers:
-            broker.calibrate()
+    def __init__(self, java: Any, addresses: Sequence[str]) -> None:
+        brokers = [BrokerMetrics(java, address) for address in addresses]
         self._watches = [(broker, Watch("jmx", broker.read)) for broker in brokers]
-
-    def start(self) -> None:
         for _, watch in self._watches:
             watch.start()
 
     def handlers_idle(self, begin_s: float, end_s: float) -> float | None:
-        """Return the idle share of the busiest broker; None if none was read twice in that time."""
+        """Return the idle share of the busiest broker; None if none was read twice in that time.
+
+        Raises Interrupted when the JVM is gone.
+        """
+        for _, watch in self._watches:
+            watch.ensure_working()
         shares = [
             broker.idle_share(samples[0][1], samples[-1][1])
             for broker, watch in self._watches
@@ -131,10 +158,8 @@ class Jmx:
         return min(shares, default=None)
 
     def close(self) -> None:
-        for broker, watch in self._watches:
+        for _, watch in self._watches:
             watch.halt()
-            with suppress(Refused):  # The broker is gone.
-                broker.close()
 
 
 def _share(first: Reading, last: Reading) -> float:

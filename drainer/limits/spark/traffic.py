@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from pyspark import SparkContext
-
 from drainer.errors import DrainerError, Interrupted, Refused
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka.traffic import TrafficTargets, no_test_topic
@@ -23,23 +21,16 @@ from drainer.limits.search.reading import (
 )
 from drainer.limits.search.trial import Point, Signals
 from drainer.limits.spark.hosting import Hosting
-from drainer.limits.spark.jmx import Jmx
+from drainer.limits.spark.jmx import Jmx, java_machine
 from drainer.limits.spark.traffic_coordinator import REPORT_S, TrafficCoordinator
 from drainer.limits.trials import Observe
 from drainer.spark.session.failure import spark_failures
 from drainer.spark.session.session import Session
-from drainer.spark.session.settings import SessionSettings
+from drainer.spark.session.settings import SessionSettings, is_local
 from drainer.spark.session.start import session_on
 from drainer.text.mask import describe
 
 NAME = "drainer limits"
-# All tasks begin at once or not at all (barrier mode), which needs a fixed set of executors. Spark
-# has to wait for free slots for as long as drainer does.
-_GANG = {
-    "spark.dynamicAllocation.enabled": "false",
-    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
-    "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "120",
-}
 # Reports, each with the time of its arrival and the number of its task.
 Reports = deque[tuple[float, int, TrafficReport]]
 LOCALHOST = "127.0.0.1"
@@ -58,7 +49,7 @@ LAG_AT_REST = 2 * PROBE_PACE  # A group with at most this lag counts as caught u
 ATTEMPTS = 3  # If a window was disturbed, it is repeated until there were this many windows.
 # On a cluster, executors start one after the other. If none has started for QUIET_S, no more are
 # expected.
-EXECUTORS_S, QUIET_S, LOOK_S = 30.0, 3.0, 0.2
+EXECUTORS_S, QUIET_S = 30.0, 3.0
 
 
 @contextmanager
@@ -71,8 +62,7 @@ def traffic_host(
 
     Raises UsageError and Refused as ``session_on`` does.
     """
-    with session_on(place, NAME, _GANG) as session:
-        context = session.spark.sparkContext
+    with session_on(place, NAME) as session:
 
         def traffic(targets: TrafficTargets) -> AbstractContextManager[SparkTraffic]:
             slots = session.slots() if place.is_local else 0
@@ -82,7 +72,7 @@ def traffic_host(
                     f"{place.master} runs {slots} tasks at once, but drainer.tasks is {tasks}",
                     hint="Lower drainer.tasks, or remove it: all tasks must run at once.",
                 )
-            return spark_traffic(context, client, targets, tasks, jmx)
+            return spark_traffic(session, client, targets, tasks, jmx)
 
         yield traffic
 
@@ -90,18 +80,16 @@ def traffic_host(
 def _slots_at_rest(session: Session) -> int:
     """Wait until no more executors seem to come, and return the number of slots."""
     session.spark.range(1).count()  # This returns once the first executor has started.
-    known, changed_s = session.slots(), time.monotonic()
-    until_s = changed_s + EXECUTORS_S
-    while changed_s + QUIET_S > time.monotonic() < until_s:
-        time.sleep(LOOK_S)
-        if (found := session.slots()) != known:
-            known, changed_s = found, time.monotonic()
-    return known
+    known, until_s = 0, time.monotonic() + EXECUTORS_S
+    while (found := session.slots()) != known and time.monotonic() < until_s:
+        known = found
+        time.sleep(QUIET_S)
+    return found
 
 
 @contextmanager
 def spark_traffic(
-    context: SparkContext,
+    session: Session,
     client: ClientSettings,
     targets: TrafficTargets,
     tasks: int,
@@ -118,15 +106,15 @@ def spark_traffic(
     with ExitStack() as opened:
         in_sync = InSyncWatch(client, targets.topics)
         opened.callback(in_sync.halt)
-        metrics = Jmx(context, jmx)
+        metrics = Jmx(opened.enter_context(java_machine()) if jmx else None, jmx)
         opened.callback(metrics.close)
-        bind, host = _addresses(context)
+        bind, host = _addresses(session)
         reports: Reports = deque()
         coordinator = TrafficCoordinator(
             bind, tasks, lambda task, report: reports.append((time.monotonic(), task, report))
         )
         hosting = Hosting(client, targets, tasks, (host, coordinator.port), coordinator.token)
-        job = HostingJob(context, hosting)
+        job = HostingJob(session, hosting)
         opened.callback(job.halt)
         opened.callback(coordinator.close)  # This ends the job.
         reading = TrafficReading(tasks, targets.groups)
@@ -134,26 +122,25 @@ def spark_traffic(
         job.start()
         traffic.wait_for_tasks()
         in_sync.start()
-        metrics.start()
         yield traffic
 
 
 class HostingJob(Loop):
     """A thread that runs the Spark job of the tasks."""
 
-    def __init__(self, context: SparkContext, hosting: Hosting) -> None:
+    def __init__(self, session: Session, hosting: Hosting) -> None:
         super().__init__("traffic-job", STOP_S, [self._cancel])
-        self._context = context
+        self._session = session
         self._hosting = hosting
-        self._group = f"drainer limits: {hosting.targets.topics[0]}"
+        self._name = f"{NAME}: {hosting.targets.topics[0]}"
 
     def _go_on(self) -> None:
-        context, tasks = self._context, self._hosting.tasks
+        tasks = self._hosting.tasks
         try:
             with spark_failures():
-                context.setJobGroup(self._group, self._group, interruptOnCancel=True)
-                hosts = context.parallelize(range(tasks), tasks)
-                hosts.barrier().mapPartitions(self._hosting).collect()
+                self._session.name_jobs(self._name, self._name)
+                numbers = self._session.spark.range(0, tasks, 1, tasks)  # One number for each task.
+                numbers.mapInArrow(self._hosting, numbers.schema).collect()
         except DrainerError:
             raise
         except Exception as error:  # A session that was stopped meanwhile may raise any exception.
@@ -167,7 +154,7 @@ class HostingJob(Loop):
     def _cancel(self) -> None:
         if self._thread.is_alive():
             with suppress(DrainerError), spark_failures():
-                self._context.cancelJobGroup(self._group)
+                self._session.cancel(self._name)
             self._thread.join(STOP_S)
 
 
@@ -312,10 +299,18 @@ class SparkTraffic:
             raise Interrupted("the tasks ended on their own", hint="Try again.")
 
 
-def _addresses(context: SparkContext) -> tuple[str, str]:
+def _addresses(session: Session) -> tuple[str, str]:
     """Return the address to listen on, and the one by which tasks reach it."""
-    if str(context.master).startswith("local"):
+    if is_local(session.master):
         return LOCALHOST, LOCALHOST
-    conf = context.getConf()
-    bind, host = conf.get("spark.driver.bindAddress"), conf.get("spark.driver.host")
-    return bind or "0.0.0.0", host or socket.gethostname()
+    if session.is_remote:
+        # Tasks can reach this machine by the address from which it reaches the server. To connect a
+        # datagram socket sends nothing.
+        host = session.spark.client.host.strip("[]")
+        family, kind, _, _, place = socket.getaddrinfo(host, 1, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(place)
+            own = str(probe.getsockname()[0])
+        return own, own
+    host = session.conf("spark.driver.host", socket.gethostname())
+    return session.conf("spark.driver.bindAddress", "0.0.0.0"), host

@@ -248,10 +248,8 @@ def java_for_spark() -> Path:
     Raises Refused if there is no suitable Java; ExtraMissing if PySpark is not installed.
     """
     ensure_installed("spark", "Spark")
-    try:
-        return find_java()
-    except SandboxRefused as error:
-        raise Refused(str(error).replace("the sandbox", "Spark"), hint=error.hint) from None
+    with raised_as(Refused, SandboxRefused):
+        return find_java("Spark")
 
 
 def is_local(master: str) -> bool:
