@@ -78,16 +78,14 @@ PrintLine = Callable[[str], None]
 def session_on(
     settings: SessionSettings,
     name: str,
-    conf: Mapping[str, str] | None = None,
     *,
     print_line: PrintLine = lambda text: None,
     spark: SparkSession | None = None,
 ) -> Iterator[Session]:
     """Open a session: ``spark``, the one of this process, or a new one until the block ends.
 
-    A new session has the settings in ``conf``, unless ``settings`` has others. ``print_line`` gets
-    a line when Spark has not answered for some seconds. Raises UsageError and Refused as
-    ``spark_session`` does, and Refused if no master answers.
+    ``print_line`` gets a line when Spark has not answered for some seconds. Raises UsageError and
+    Refused as ``spark_session`` does, and Refused if no master answers.
     """
     running = spark or SparkSession.getActiveSession()
     if running is not None:
@@ -99,7 +97,7 @@ def session_on(
         yield from _on_server(settings, name, print_line)
         return
     local = LOCAL_CONF if settings.is_local else {}
-    conf = {**(conf or {}), **local, **settings.of_spark}
+    conf = {**local, **settings.of_spark}
     _ensure_master(settings.master)
     gateways: list[JavaGateway] = []
 
