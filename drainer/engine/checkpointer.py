@@ -232,8 +232,8 @@ class Checkpointer:
         self._note_committed(written)
 
     def _note_committed(self, written: Mapping[int, int]) -> None:
-        # The plan may have changed while the commit was under way.
-        self._update(self.plan.account.with_committed(written))
+        if written:  # The plan may have changed while the commit was under way.
+            self._update(self.plan.account.with_committed(written))
 
     def _update(self, account: Account) -> None:
         self.plan = OffsetPlan(self.plan.terms, account)

@@ -17,7 +17,7 @@ from drainer.engine.ports import DeadLetters, DrainContext, Fetched, Ports
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DrainerError
 from drainer.loading.loader import LoadedHandler
-from drainer.message import Message
+from drainer.message import Message, Origin
 from drainer.model.account import Account, PartitionPlan
 from drainer.model.claims import ALL
 from drainer.model.order import Order
@@ -41,7 +41,9 @@ def drain_of(
 
     Raises ValueError when the offsets of a partition don't rise.
     """
-    plan = _plan_of(messages, handler.reference, failures or FailureSettings(), runtime.now())
+    failures = failures or FailureSettings()
+    origin = messages[0].origin if messages else None
+    plan = plan_in_memory(ends_of(messages), handler.reference, failures, runtime.now(), origin)
     with TemporaryDirectory(prefix="drainer-") as folder:
         file = PlanFile(Path(folder) / "plan.json")
         file.write(plan)
@@ -103,11 +105,14 @@ class _Lock:
     sure_until_s = inf
 
 
-def _plan_of(
-    messages: Sequence[Message], handler: str, failures: FailureSettings, created: str
+def plan_in_memory(
+    ends: Mapping[int, int],
+    handler: str,
+    failures: FailureSettings,
+    created: str,
+    origin: Origin | None = None,
 ) -> OffsetPlan:
-    ends = ends_of(messages)
-    origin = messages[0].origin if messages else None
+    """Return a plan of messages below these ends, by partition, that no group has a backlog of."""
     terms = Terms(
         drain_id="in-memory",
         created=created,

@@ -11,17 +11,30 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from drainer.spark.api import Drained, drain
-    from drainer.spark.read.source import DrainerSource, register
+    from drainer.spark.reading.source import DrainerSource, register
     from drainer.spark.session.start import spark_session
+    from drainer.spark.verbs import handle, read, split
 
-__all__ = ["Drained", "DrainerSource", "drain", "register", "spark_session"]
+__all__ = [
+    "Drained",
+    "DrainerSource",
+    "drain",
+    "handle",
+    "read",
+    "register",
+    "spark_session",
+    "split",
+]
 
 _IN = {
     "Drained": "api",
     "drain": "api",
     "spark_session": "session.start",
-    "DrainerSource": "read.source",
-    "register": "read.source",
+    "DrainerSource": "reading.source",
+    "register": "reading.source",
+    "handle": "verbs",
+    "read": "verbs",
+    "split": "verbs",
 }
 
 

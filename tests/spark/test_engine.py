@@ -23,7 +23,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings
 from drainer.operations.start import Prepared
 from drainer.spark.api import SparkEngine
-from drainer.spark.read.slices import SliceReader
+from drainer.spark.reading.slices import SliceReader
 from drainer.spark.session import settings
 from drainer.spark.session.shipping import Shipped
 from drainer.spark.state.lease import LOCAL

@@ -130,7 +130,7 @@ def test_another_drainer_on_an_executor_is_not_taken_for_a_missing_module() -> N
         )
 
     for line in (
-        "ModuleNotFoundError: No module named 'drainer.spark.read.slices'",
+        "ModuleNotFoundError: No module named 'drainer.spark.reading.slices'",
         "AttributeError: Can't get attribute 'Slice' on <module 'drainer.spark.api' from 'x'>",
     ):
         assert "lacks drainer, or has another version" in str(error_of(line))

@@ -10,7 +10,7 @@ import pytest
 from drainer.errors import UsageError
 from drainer.kafka.backlog import COMMITTED, EARLIEST, END, Bound
 from drainer.message import Origin
-from drainer.spark.read.options import OffsetRange, ReadOptions, cut_evenly
+from drainer.spark.reading.options import OffsetRange, ReadOptions, cut_evenly
 
 AT_SIX = Bound(time_ms=1795197600000)
 

@@ -19,7 +19,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.reader import FetchedBatch
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
-from drainer.spark.read.source import record_batches
+from drainer.spark.reading.source import record_batches
 from kafka.raw import produce_with_header
 from kafka.reader import numbered
 from kafka.topic import PASSWORD, USER, Topic

@@ -15,7 +15,7 @@ from drainer.model.status import HeldBack, LimitStatus, Load, Status, TimingStat
 from drainer.spark.assign.aggregation import Aggregation, SliceTask
 from drainer.spark.assign.status import SparkStatus, repeat_words, task_name
 from drainer.spark.assign.task_monitor import TaskMonitor
-from drainer.spark.read.slices import Manifest
+from drainer.spark.reading.slices import Manifest
 from drainer.spark.state.records import Borrowed, Head, TaskStatus
 from drainer.spark.state.state import Attempt
 from drainer.view.limit import limit

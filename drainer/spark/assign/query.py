@@ -14,7 +14,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, St
 
 from drainer.errors import Halted, Interrupted, raised_as
 from drainer.model.ranges import Range
-from drainer.spark.read.slices import Manifest, SliceReader
+from drainer.spark.reading.slices import Manifest, SliceReader
 from drainer.spark.session.failure import SparkBroke, spark_failures
 from drainer.spark.session.session import Session
 from drainer.spark.state.state import TaskInput

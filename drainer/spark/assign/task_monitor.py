@@ -35,7 +35,7 @@ from drainer.spark.assign.status import (
     SparkStatus,
     task_name,
 )
-from drainer.spark.read.slices import Manifest
+from drainer.spark.reading.slices import Manifest
 from drainer.spark.state.records import TaskStatus
 from drainer.spark.state.state import Attempt
 

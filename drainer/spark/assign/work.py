@@ -49,7 +49,7 @@ from drainer.spark.assign.control import QuotaAllocator
 from drainer.spark.assign.query import Queries, SliceContents
 from drainer.spark.assign.slicing import Slicer
 from drainer.spark.assign.task_monitor import TaskMonitor
-from drainer.spark.read.slices import Manifest, SliceReader
+from drainer.spark.reading.slices import Manifest, SliceReader
 from drainer.spark.session.failure import error_of
 from drainer.spark.session.session import Slots
 from drainer.spark.state.state import State, TaskShare

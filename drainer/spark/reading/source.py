@@ -18,7 +18,7 @@ from drainer.errors import DrainerError, RecordsDeleted, UsageError
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.reader import FetchedBatch, columns
 from drainer.kafka.spans import read_range
-from drainer.spark.read.options import OffsetRange, ReadOptions, cut_evenly, plan_ranges
+from drainer.spark.reading.options import OffsetRange, ReadOptions, cut_evenly, plan_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
