@@ -18,7 +18,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import read_range
 from drainer.message import Origin
 from drainer.spark import register, spark_session
-from drainer.spark.reading.source import COLUMNS, ddl
+from drainer.spark.reading.columns import COLUMNS, ddl
 from scenarios.spark_scale.drains import Bench
 
 TOPIC = "spark-scale"

@@ -18,12 +18,12 @@ AT_SIX = Bound(time_ms=1795197600000)
 @pytest.mark.parametrize(
     ("options", "start", "end"),
     [
-        ({}, EARLIEST, END),
+        ({}, None, END),
         ({"startingOffsets": "Earliest", "endingOffsets": "latest"}, EARLIEST, END),
         ({"startingOffsets": "committed", "kafka.group.id": "g"}, COMMITTED, END),
         ({"startingTimestamp": "1795197600000"}, AT_SIX, END),
         ({"STARTINGTIMESTAMP": "2026-11-20T18:00Z"}, AT_SIX, END),
-        ({"endingTimestamp": " 2026-11-20T19:00+01:00 "}, EARLIEST, AT_SIX),
+        ({"endingTimestamp": " 2026-11-20T19:00+01:00 "}, None, AT_SIX),
         (
             {
                 "startingOffsets": '{"t": {"0": 100, "3": -2}, "u": {"1": 0}}',
@@ -64,8 +64,40 @@ def test_what_begins_with_kafka_is_a_property_of_the_client_or_its_group() -> No
     assert parsed.settings().bootstrap_servers == "a:1"
     assert parsed.settings().isolation == "read_committed"
     assert parsed.settings().properties["sasl.password"] == "hush"
-    assert (parsed.topics, parsed.group, parsed.start) == ({"t": (), "u": ()}, "spark", EARLIEST)
+    assert (parsed.topics, parsed.group, parsed.start) == ({"t": (), "u": ()}, "spark", None)
     assert "hush" not in repr(parsed)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"maxOffsetsPerTrigger": "9"}, "is for a stream"),
+        ({"startingOffsets": "latest"}, "nothing to read"),
+        ({"startingOffsets": '{"t": {"0": 5, "1": -1}}'}, "nothing to read"),
+    ],
+)
+def test_a_batch_refuses_what_only_a_stream_can_do(options: dict[str, str], message: str) -> None:
+    parsed = ReadOptions.parse({"subscribe": "t", **options})
+    parsed.ensure_stream()
+
+    with pytest.raises(UsageError, match=message):
+        parsed.ensure_batch()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"endingTimestamp": "1795197600000"},
+        {"endingOffsets": '{"t": {"0": 250}}'},
+    ],
+)
+def test_a_stream_refuses_an_end(options: dict[str, str]) -> None:
+    parsed = ReadOptions.parse({"subscribe": "t", **options})
+    parsed.ensure_batch()
+
+    with pytest.raises(UsageError, match="an end is for a batch") as raised:
+        parsed.ensure_stream()
+    assert "availableNow" in (raised.value.hint or "")
 
 
 @pytest.mark.parametrize(
@@ -77,9 +109,10 @@ def test_what_begins_with_kafka_is_a_property_of_the_client_or_its_group() -> No
         ({"assign": '{"t": []}'}, "of length >= 1"),
         ({"subscribe": "t", "minPartitions": "0"}, "minPartitions='0': .* >= 1"),
         ({"subscribe": "t", "minPartitions": "four"}, "minPartitions='four': .*`int`"),
-        ({"subscribe": "t", "startingOffsets": "latest"}, "startingOffsets='latest': "),
+        ({"subscribe": "t", "startingOffsets": "now"}, "startingOffsets='now': "),
         ({"subscribe": "t", "startingOffsets": "committed"}, "committed needs a group"),
-        ({"subscribe": "t", "startingOffsets": '{"t": {"0": -1}}'}, "-1 is not .* nor -2"),
+        ({"subscribe": "t", "startingOffsets": '{"t": {"0": -3}}'}, "-3 is not .* nor -2, -1"),
+        ({"subscribe": "t", "maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger='0': .* >= 1"),
         ({"subscribe": "t", "endingOffsets": '{"t": {"0": -2}}'}, "-2 is not .* nor -1"),
         ({"subscribe": "t", "endingOffsets": '{"t": {"0": true}}'}, "got `bool`"),
         ({"subscribe": "t", "startingTimestamp": "yesterday"}, "startingTimestamp='yesterday'"),

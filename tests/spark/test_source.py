@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from confluent_kafka import Message, Producer
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.types import StructType
@@ -19,7 +19,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.reader import FetchedBatch
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
-from drainer.spark.reading.source import record_batches
+from drainer.spark.reading.columns import record_batches
 from kafka.raw import produce_with_header
 from kafka.reader import numbered
 from kafka.topic import PASSWORD, USER, Topic
@@ -217,20 +217,10 @@ def test_trouble_is_reported_in_drainer_s_words(load: Load, topic: Topic) -> Non
         ({SERVERS: ""}, f"Name them with the option {SERVERS}, or"),
     ):
         with pytest.raises(PySparkException) as raised:
-            load(**options)
+            load(**options).collect()
         assert reported in str(raised.value)
         # A hint must name no option of the command line.
         assert "--" not in str(raised.value).split("drainer.errors.")[-1]
-
-
-def test_a_stream_is_refused_with_what_to_use_instead(
-    spark: SparkSession, bootstrap: str, topic: Topic
-) -> None:
-    reader = spark.readStream.format("drainer").option(SERVERS, bootstrap)
-    stream = reader.option("subscribe", topic.name).load().writeStream.format("noop")
-
-    with pytest.raises(StreamingQueryException, match=r"UsageError: a stream .*\nhint: Use spark"):
-        stream.start().awaitTermination(60)
 
 
 def test_a_header_s_name_that_is_not_text_fails_the_job(load: Load, topic: Topic) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import socket
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from difflib import get_close_matches
@@ -15,7 +16,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from drainer.errors import Refused, UsageError, raised_as
+from drainer.errors import DrainerError, RecordsDeleted, Refused, UsageError, raised_as
 from drainer.kafka.backlog import EARLIEST, END, OF_GROUPS, Backlog, Bound, freeze
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ISOLATION, ClientSettings
@@ -23,6 +24,17 @@ from drainer.message import Origin
 from drainer.model.listed import listed
 from drainer.model.ranges import cut
 from drainer.spark.session.settings import MOST_TASKS
+
+# Errors give advice for the command line. Here it is replaced by advice for a program.
+_WORDS = (
+    ("-b HOST:PORT, DRAINER_BOOTSTRAP_SERVER,", "the option kafka.bootstrap.servers,"),
+    ("earliest, OFFSET or @TIME", "earliest, or a startingTimestamp"),
+    ("drain the rest, use --from ", "read the rest, use startingOffsets="),
+    ("--from ", "startingOffsets="),
+    ("--until end", "endingOffsets=latest"),
+    ("with --partition", "with assign"),
+    (" Start a new drain with another --plan.", ""),
+)
 
 READER = "drainer-spark"  # The default group, which has no members.
 
@@ -35,22 +47,26 @@ class ReadOptions:
 
     Attributes:
         topics: by name of the topic, the partitions to read; empty for all partitions.
+        start: where reading begins; None for the earliest record in a batch, and for the end of the
+            log in a stream, as in Spark's own source.
         properties: properties of the client. They override those in the file.
         client_config: a properties file as for ``drainer run``: a path that is valid on the driver
             and on every executor, or the name of a file that was sent to them.
         group: the group that the broker sees. Reading may begin at its committed offsets.
         tasks: about how many tasks read. Each partition has at least one.
         headers: whether rows have headers, if no schema decides that.
+        most: about how many offsets a stream reads in one micro-batch; None for all there are.
     """
 
     topics: Mapping[str, tuple[int, ...]]
-    start: Bound | Bounds = EARLIEST
+    start: Bound | Bounds | None = None
     end: Bound | Bounds = END
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     client_config: str | None = None
     group: str = READER
     tasks: int = 1
     headers: bool = False
+    most: int | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -89,6 +105,27 @@ class ReadOptions:
         found.pop("loss", None)
         return cls(**found, properties=properties)
 
+    def ensure_batch(self) -> None:
+        """Raise UsageError if an option makes sense for a stream only."""
+        if self.most is not None:
+            raise UsageError(
+                "maxOffsetsPerTrigger is for a stream, and this is a batch", hint="Remove it."
+            )
+        if END in _bounds_in(self.start):
+            raise UsageError(
+                "startingOffsets is the end of the log, where a batch has nothing to read",
+                hint="Choose an earlier start. Only a stream can start at the end.",
+            )
+
+    def ensure_stream(self) -> None:
+        """Raise UsageError if an option makes sense for a batch only."""
+        if set(_bounds_in(self.end)) != {END}:
+            raise UsageError(
+                "an end is for a batch, and this is a stream",
+                hint="Remove it. To stop a stream at the present end of the log, use"
+                " .trigger(availableNow=True).",
+            )
+
     def settings(self) -> ClientSettings:
         """Return the settings of the client, from the file on the machine that calls this.
 
@@ -122,7 +159,9 @@ def cut_evenly(ranges: Sequence[OffsetRange], tasks: int) -> list[OffsetRange]:
     ]
 
 
-def plan_ranges(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
+def plan_ranges(
+    cluster: Cluster, options: ReadOptions, default_start: Bound = EARLIEST
+) -> list[OffsetRange]:
     """Return the ranges to read. They stay the same, whatever happens to the topics.
 
     Raises TopicMissing if a topic or a partition does not exist; OffsetMissing if the start is a
@@ -135,7 +174,8 @@ def plan_ranges(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
         for number in cluster.topic(topic).chosen(numbers or None)
     ]
     alike = defaultdict[tuple[str, Bound, Bound], dict[int, tuple[Bound, Bound]]](dict)
-    starts, ends = _by_partition(options.start, read), _by_partition(options.end, read)
+    starts = _by_partition(options.start or default_start, read)
+    ends = _by_partition(options.end, read)
     for (topic, number), start, end in zip(read, starts, ends, strict=True):
         # Partitions with named offsets are frozen with the whole log, and then cut by _range_of.
         key = topic, _unless_offset(start, EARLIEST), _unless_offset(end, END)
@@ -148,6 +188,12 @@ def plan_ranges(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
         backlog = freeze(cluster, topic, group, bounds, start, end)
         ranges += [_range_of(backlog, n, *bounds[n]) for n in sorted(backlog.partitions)]
     return ranges
+
+
+def _bounds_in(bounds: Bound | Bounds | None) -> list[Bound]:
+    if bounds is None or isinstance(bounds, Bound):
+        return [bounds] if bounds else []
+    return [bound for found in bounds.values() for bound in found.values()]
 
 
 def _by_partition(bounds: Bound | Bounds, read: Sequence[tuple[str, int]]) -> list[Bound]:
@@ -212,6 +258,26 @@ def placed(path: str) -> Path:
     )
 
 
+@contextmanager
+def explained() -> Iterator[None]:
+    """Put the hint of a drainer error into its text, since Spark only shows the text."""
+    try:
+        yield
+    except DrainerError as error:
+        hint = error.hint
+        if isinstance(error, RecordsDeleted) and "--accept-gap" in (hint or ""):
+            hint = (
+                "Raise the topic's retention. To read what is left, use startingOffsets=earliest,"
+                " and in a stream another checkpointLocation."
+            )
+        text = str(error) if hint is None else f"{error}\nhint: {hint}"
+        for command, option in _WORDS:
+            text = text.replace(command, option)
+        shown = type(error)(text, hint=hint)
+        shown.args = (text,)  # The constructor escapes line breaks.
+        raise shown from None
+
+
 def _topics(text: str) -> dict[str, tuple[int, ...]]:
     return {name.strip(): () for name in text.split(",") if name.strip()}
 
@@ -251,11 +317,14 @@ def _true(text: str) -> bool:
 Parse = Callable[[str], Any]
 KAFKA = "kafka."
 GROUP = f"{KAFKA}group.id"
-_STARTS = _bounds({bound.word: bound for bound in (EARLIEST, *OF_GROUPS)}, {-2: EARLIEST})
-_ENDS = _bounds({"latest": END}, {-1: END})
+_LATEST, _AT_END = {"latest": END}, {-1: END}
+_EARLIER = {bound.word: bound for bound in (EARLIEST, *OF_GROUPS)}
+_STARTS = _bounds(_EARLIER | _LATEST, {-2: EARLIEST} | _AT_END)
+_ENDS = _bounds(_LATEST, _AT_END)
 _SOME = Annotated[tuple[int, ...], msgspec.Meta(min_length=1)]
 _ASSIGNED = partial(msgspec.json.decode, type=dict[str, _SOME])
 _COUNT = Annotated[int, msgspec.Meta(ge=1, le=MOST_TASKS)]
+_MOST = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 _TIME = "2026-11-20T18:00Z, or milliseconds since 1970"
 # For each option, the attribute that it sets, the function that reads it, and an example.
 _OPTIONS: dict[str, tuple[str, Parse, str]] = {
@@ -268,6 +337,7 @@ _OPTIONS: dict[str, tuple[str, Parse, str]] = {
     "endingTimestamp": ("end", _time, _TIME),
     "endingOffsetsByTimestamp": ("end", _times, '{"orders": {"0": 1795197600000}}'),
     "minPartitions": ("tasks", partial(msgspec.convert, type=_COUNT, strict=False), "8"),
+    "maxOffsetsPerTrigger": ("most", partial(msgspec.convert, type=_MOST, strict=False), "10000"),
     "includeHeaders": ("headers", partial(msgspec.convert, type=bool, strict=False), "true"),
     "failOnDataLoss": ("loss", _true, "true"),
     GROUP: ("group", str, "indexer"),

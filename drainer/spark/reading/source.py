@@ -1,12 +1,12 @@
-"""The data source ``drainer``, which reads ranges of topics as rows."""
+"""The data source ``drainer``, which reads topics as rows: ranges of offsets, or a stream."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping, Sequence
-from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
+from pyspark import __version__ as version
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -14,59 +14,47 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
-from drainer.errors import DrainerError, RecordsDeleted, UsageError
+from drainer.errors import (
+    BrokerUnreachable,
+    DrainerError,
+    RightMissing,
+    TopicMissing,
+    UsageError,
+)
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.reader import FetchedBatch, columns
-from drainer.kafka.spans import read_range
-from drainer.spark.reading.options import OffsetRange, ReadOptions, cut_evenly, plan_ranges
+from drainer.spark.reading.columns import DEFAULT, ddl, ensure_columns, read_rows
+from drainer.spark.reading.options import OffsetRange, ReadOptions, cut_evenly, explained, plan_ranges
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 FORMAT = "drainer"
-BATCH_BYTES = 4 * 1024 * 1024
-_HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
-COLUMNS = {  # the types of each column in Spark and in Arrow
-    "key": ("binary", pa.binary()),
-    "value": ("binary", pa.binary()),
-    "topic": ("string", pa.string()),
-    "partition": ("int", pa.int32()),
-    "offset": ("bigint", pa.int64()),
-    "timestamp": ("timestamp", pa.timestamp("us", "UTC")),
-    "timestampType": ("int", pa.int32()),
-    "headers": ("array<struct<key:string,value:binary>>", pa.list_(pa.field("element", _HEADER))),
-    "leader_epoch": ("int", pa.int32()),
-}
-# Like Spark's own Kafka source, this one has the headers only on request.
-DEFAULT = tuple(COLUMNS)[:7]
-_MILLISECONDS = pa.timestamp("ms", "UTC")  # the resolution of Kafka's timestamps
-
-# Errors give advice for the command line. Here it is replaced by advice for a program.
-_WORDS = (
-    ("-b HOST:PORT, DRAINER_BOOTSTRAP_SERVER,", "the option kafka.bootstrap.servers,"),
-    ("earliest, OFFSET or @TIME", "earliest, or a startingTimestamp"),
-    ("drain the rest, use --from ", "read the rest, use startingOffsets="),
-    ("--from ", "startingOffsets="),
-    ("--until end", "endingOffsets=latest"),
-    ("with --partition", "with assign"),
-    (" Start a new drain with another --plan.", ""),
-)
 
 
 class DrainerSource(DataSource):
-    """The source of ``spark.read.format("drainer")``, described in docs/reference/data-source.md.
+    """The source of ``format("drainer")``, described in docs/reference/data-source.md.
 
-    Its constructor, which ``load()`` calls, fixes the offsets. So all queries on the DataFrame read
-    the same.
+    Its constructor, which ``load()`` calls, fixes the offsets of a batch. So all queries on the
+    DataFrame read the same. Spark does not say whether it loads a batch or a stream, and a stream
+    may go on from a checkpoint although its ``startingOffsets`` are gone. So the constructor keeps
+    an error about the offsets for ``reader``.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         with explained():
             self._read = ReadOptions.parse(options)
+            self._ranges: list[OffsetRange] = []
+            self._refused: DrainerError | None = None
             with Cluster.connect(self._read.settings()) as cluster:
-                self._ranges = plan_ranges(cluster, self._read)
+                try:
+                    self._ranges = plan_ranges(cluster, self._read)
+                except (BrokerUnreachable, RightMissing, TopicMissing):
+                    raise
+                except DrainerError as error:
+                    self._refused = error
 
     @classmethod
     def name(cls) -> str:
@@ -77,10 +65,18 @@ class DrainerSource(DataSource):
 
     def reader(self, schema: StructType) -> SourceReader:
         with explained():
+            self._read.ensure_batch()
+            if self._refused is not None:
+                raise self._refused
             return SourceReader(self._read, self._ranges, schema)
 
-    def streamReader(self, schema: StructType) -> NoStream:  # noqa: N802
-        return NoStream()
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        if find_spec("pyspark.sql.streaming.datasource") is None:
+            return NoStream()
+        # The module needs PySpark 4.2.
+        from drainer.spark.reading.stream import StreamReader  # noqa: PLC0415
+
+        return StreamReader(self._read, schema)
 
 
 class SourceReader(DataSourceReader):
@@ -92,33 +88,32 @@ class SourceReader(DataSourceReader):
     def __init__(
         self, options: ReadOptions, ranges: Sequence[OffsetRange], schema: StructType
     ) -> None:
-        _check(schema)
+        ensure_columns(schema)
         self._options = options
         self._ranges = ranges
-        self._schema = pa.schema([(name, COLUMNS[name][1]) for name in schema.names])
+        self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
         return [InputPartition(each) for each in cut_evenly(self._ranges, self._options.tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        range_: OffsetRange | None = partition.value
-        if range_ is None:
-            return  # If there are no partitions, Spark makes one without a value.
-        with explained():
-            settings, group = self._options.settings(), self._options.group
-            stream = read_range(settings, range_.origin, range_.start, range_.end, reader=group)
-            for batch in stream:
-                yield from record_batches(batch, self._schema)
+        # If there are no partitions, Spark makes one without a value.
+        if partition.value is not None:
+            yield from read_rows(self._options, self._schema, partition.value)
 
 
 class NoStream(DataSourceStreamReader):
-    """Refuses to be a stream. The first call that Spark makes raises the error."""
+    """Refuses to be a stream before PySpark 4.2, which has no limit on what a micro-batch reads.
+
+    The first call that Spark makes raises the error, since the constructor can't: Spark would show
+    an error of its own instead.
+    """
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         with explained():
             raise UsageError(
-                "a stream can't read the format drainer, which reads a range of offsets once",
-                hint="Use spark.read, or Spark's own source for a stream:"
+                f"a stream of the format drainer needs PySpark 4.2, and this is {version}",
+                hint="Update PySpark, or use spark.read, or Spark's own source for a stream:"
                 ' spark.readStream.format("kafka").',
             )
 
@@ -132,63 +127,3 @@ class NoStream(DataSourceStreamReader):
 def register(spark: SparkSession) -> None:
     """Register the source as ``drainer`` with a session, classic or of Spark Connect."""
     spark.dataSource.register(DrainerSource)
-
-
-def ddl(names: Sequence[str]) -> str:
-    """Return the schema of columns in their order, as Spark's SQL writes it."""
-    return ", ".join(f"{name} {COLUMNS[name][0]}" for name in names)
-
-
-def _check(schema: StructType) -> None:
-    for field in schema:
-        if field.name not in COLUMNS:
-            raise UsageError(
-                f"the schema has a column {field.name}, which no topic has",
-                hint=f"Use {', '.join(COLUMNS)}.",
-            )
-        if (type_ := field.dataType.simpleString()) != (wanted := COLUMNS[field.name][0]):
-            raise UsageError(
-                f"the schema has {field.name} as {type_}, but it is {wanted}",
-                hint="Remove columns that you don't need, and cast the others after reading.",
-            )
-
-
-@contextmanager
-def explained() -> Iterator[None]:
-    """Put the hint of a drainer error into its text, since Spark only shows the text."""
-    try:
-        yield
-    except DrainerError as error:
-        hint = error.hint
-        if isinstance(error, RecordsDeleted) and "--accept-gap" in (hint or ""):
-            hint = (
-                "Raise the topic's retention. To read what is left, use startingOffsets=earliest."
-            )
-        text = str(error) if hint is None else f"{error}\nhint: {hint}"
-        for command, option in _WORDS:
-            text = text.replace(command, option)
-        shown = type(error)(text, hint=hint)
-        shown.args = (text,)  # The constructor escapes line breaks.
-        raise shown from None
-
-
-def record_batches(
-    batch: FetchedBatch, schema: pa.Schema, batch_bytes: int = BATCH_BYTES
-) -> Iterator[pa.RecordBatch]:
-    """Yield the columns that the schema names, in batches of about ``batch_bytes``.
-
-    A larger record is a batch of its own.
-    """
-    count = len(batch.records)
-    step = max(1, count * batch_bytes // max(batch.bytes, batch_bytes))
-    for begin in range(0, count, step):
-        records = batch.records[begin : begin + step]
-        made = columns(batch.origin, records, schema.names)
-        arrays = [_array(made[field.name], field.type) for field in schema]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    if pa.types.is_timestamp(type_):
-        return pa.array(values, _MILLISECONDS).cast(type_)
-    return pa.array(values, type_)
