@@ -27,6 +27,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.sandbox.jars import kafka_jars
 from drainer.sandbox.ports import BrokerPorts, free_port
 from drainer.text.secret import remembered
+from hdfs import running as running_hdfs
 from kafka.topic import PASSWORD, USER, await_coordinators
 from needs import missing
 from s3 import INSTALL, LOGIN, S3, running, versitygw
@@ -216,6 +217,13 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
         for name, value in LOGIN.items():
             patched.setenv(name, value)
         yield s3
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a name node, for a URI such as ``webhdfs://ADDRESS/path``."""
+    with running_hdfs(tmp_path_factory.mktemp("hdfs")) as address:
+        yield address
 
 
 @pytest.fixture(scope="session")

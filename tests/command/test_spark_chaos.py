@@ -74,6 +74,27 @@ def test_a_drain_with_its_plan_in_an_object_store_is_finished_by_one_process(
 
 
 @pytest.mark.long
+def test_a_drain_with_its_state_in_hdfs_is_resumed_after_its_driver_was_killed(
+    command: Command, hdfs: str
+) -> None:
+    topic = command.topic(operations(2_000, lanes=50))
+    state = f"webhdfs://{hdfs}/drains/{topic.name}"
+    short = ("-X", "session.timeout.ms=6000")
+    placed = ("--spark-conf", f"drainer.state={state}")
+    running = command.begin(topic, *ON_SPARK, *short, *placed, pause_ms=5)
+    command.wait_for(running, "done", 500, PATIENCE_S)
+    processes = below(running.pid)
+    running.kill()
+    ensure_all_are_gone(processes)
+
+    words = [*command.resume_of(command.plan(topic)), *short, *command.options(pause_ms=5)]
+    command(*words, *ON_SPARK, *placed)
+
+    command.ensure_drained(topic)
+    assert open_objects(state).children("") == []
+
+
+@pytest.mark.long
 def test_a_killed_process_is_resumed_on_spark_and_ctrl_c_ends_all_of_it(command: Command) -> None:
     topic = command.topic(operations(800, lanes=50))
     first = command.begin(topic, *IN_PROCESS, pause_ms=5)

@@ -1,4 +1,4 @@
-"""Objects: whole or not at all, in a folder and in an object store."""
+"""Objects: whole or not at all, in a folder, in an object store and in HDFS."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 from obstore.exceptions import GenericError
 
 from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
+from drainer.sandbox.ports import free_port
 from drainer.spark.state.bucket import Bucket
 from drainer.spark.state.objects import Objects
 from drainer.spark.state.state import open_objects
@@ -23,10 +24,16 @@ from store.plans import mode_of
 from store.stores import bucket, folder, names_in
 
 
-@pytest.fixture(params=[folder, bucket], ids=["folder", "object store"])
+@pytest.fixture
+def unused_port() -> int:
+    return free_port()
+
+
+@pytest.fixture(params=["folder", "store", pytest.param("hdfs", marks=pytest.mark.long)])
 def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Objects:
-    made: Objects = request.param(tmp_path)
-    return made
+    if request.param == "hdfs":
+        return open_objects(f"webhdfs://{request.getfixturevalue('hdfs')}{tmp_path}/a state")
+    return {"folder": folder, "store": bucket}[request.param](tmp_path)
 
 
 def test_what_was_put_is_there(objects: Objects) -> None:
@@ -120,6 +127,31 @@ def test_a_late_record_does_not_bring_a_removed_folder_back(tmp_path: Path) -> N
 
     assert names_in(objects) == []
     assert objects.children("") == []
+
+
+@pytest.mark.long
+def test_in_hdfs_a_late_record_does_not_bring_a_removed_folder_back(hdfs: str) -> None:
+    objects = open_objects(f"webhdfs://{hdfs}/late")
+    objects.put("d/1/begun", b".")
+    objects.remove("d")
+
+    with pytest.raises(StateLost, match=r"RENAME of .*FileNotFoundException"):
+        objects.put("d/1/00000001", b".", beside=True)
+
+    assert names_in(objects) == []
+
+
+def test_a_name_node_that_is_not_there_is_named(unused_port: int) -> None:
+    objects = open_objects(f"webhdfs://127.0.0.1:{unused_port}/d")
+    with pytest.raises(StateLost, match=f"OPEN of x: 127.0.0.1:{unused_port}: .*refused"):
+        objects.get("x")
+
+
+@pytest.mark.long
+def test_of_several_name_nodes_the_one_that_answers_is_asked(hdfs: str, unused_port: int) -> None:
+    objects = open_objects(f"webhdfs://127.0.0.1:{unused_port},{hdfs}/several")
+    assert objects.create("d/x", b"1")
+    assert objects.get("d/x") == b"1"
 
 
 def test_what_is_written_while_a_folder_is_removed_goes_with_it(
@@ -216,8 +248,10 @@ def test_names_of_stores_are_understood_as_others_write_them(uri: str, understoo
         ("ftp://host/d", "", ""),
         ("https://host/d", "", ""),
         ("file://host/d", "", ""),
-        ("hdfs://name:9000/d", "can't replace a file atomically", "s3://"),
-        ("viewfs://cluster/d", "can't replace a file atomically", "s3://"),
+        ("hdfs://name:9000/d", "does not speak the protocol of hdfs://", "webhdfs://NODE:9870"),
+        ("viewfs://cluster/d", "does not speak the protocol of viewfs://", "webhdfs://NODE:9870"),
+        ("webhdfs://ann:secret@name:9870/d", "credentials", "environment"),
+        ("webhdfs://name:9870/d?delegation_token=secret", "credentials", "environment"),
         ("s3://bucket/d?no_such_option=1", "can't use", ""),
     ],
 )

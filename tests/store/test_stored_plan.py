@@ -141,7 +141,14 @@ def test_a_store_without_conditional_puts_is_refused(
     assert store.list().collect() == []
 
 
-@pytest.mark.parametrize("uri", ["hdfs://name/orders.json", "s3://AKIA:secret@bucket/orders.json"])
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "hdfs://name/orders.json",
+        "webhdfs://name:9870/orders.json",
+        "s3://AKIA:secret@bucket/orders.json",
+    ],
+)
 def test_a_uri_where_no_plan_can_be_is_refused(uri: str) -> None:
     with pytest.raises(UsageError):
         plan_at(uri)

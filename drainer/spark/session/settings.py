@@ -15,7 +15,7 @@ from drainer.loading.extensions import ensure_installed
 from drainer.model.option import TEXT, ValueType, number, parse_size
 from drainer.spark.state import lease
 from drainer.spark.state.lease import LeaseTimes
-from drainer.spark.state.objects import check_uri
+from drainer.spark.state.objects import STATES, check_uri
 from drainer.store.place import is_folder
 from drainer.text.secret import REDACTED, hides
 
@@ -178,7 +178,7 @@ class SparkSettings(SessionSettings):
         # super() does not work here, because a dataclass with slots replaces its class.
         SessionSettings.__post_init__(self)
         if self.state is not None:
-            check_uri(self.state)
+            check_uri(self.state, STATES)
         elif not self.is_local:
             raise UsageError(
                 f"on {shown_master(self.master)} tasks run on other machines, so they need a place"

@@ -1,7 +1,7 @@
 """Objects: small files in a folder or in an object store, each written whole or not at all.
 
 The driver and the tasks of a drain on Spark use them to tell each other what they know. All of them
-must see the same folder or store. The stores are S3, Google Cloud Storage and Azure.
+must see the same folder or store. The stores are S3, Google Cloud Storage, Azure and HDFS.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
@@ -21,11 +21,13 @@ from drainer.store.atomic_file import NEW, new_beside, write_new
 from drainer.store.place import STORES, split_uri
 
 REMOVE_TRIES = 5  # A removal is tried this often if another process writes or removes there, too.
+WEBHDFS = "webhdfs"
+STATES = (*STORES, WEBHDFS)  # A state may have these schemes. A plan may only be in a store.
 SECRET_WORDS = ("key", "secret", "password", "token", "credential", "sig")
 
 
-def check_uri(uri: str) -> None:
-    """Ensure that a plan or a state can be kept at this path or URI.
+def check_uri(uri: str, schemes: Collection[str]) -> None:
+    """Ensure that a plan or a state can be kept at this path or URI, if it has one of the schemes.
 
     A URI must not contain credentials, since drainer shows it, and writes it into the plan. Raises
     UsageError.
@@ -45,18 +47,18 @@ def check_uri(uri: str) -> None:
                 hint="Use three slashes for this machine: file:///var/drainer",
             )
         return
-    if scheme in ("hdfs", "viewfs"):
+    if scheme in ("hdfs", "viewfs") and WEBHDFS in schemes:
         raise UsageError(
-            f"drainer keeps no state in {scheme}://, which can't replace a file atomically",
-            hint="Name an object store, such as s3://bucket/path, or a folder mounted everywhere.",
+            f"drainer does not speak the protocol of {scheme}://, but that of WebHDFS",
+            hint=f"Write {WEBHDFS}://NODE:9870/PATH, with the name node and its port for HTTP.",
         )
-    if scheme not in STORES:
+    if scheme not in schemes:
         raise UsageError(
-            f"drainer keeps neither state nor plan in {scheme}://",
-            hint=f"Name a folder, or a URI that begins with one of {', '.join(STORES)}.",
+            f"drainer can't keep this in {scheme}://",
+            hint=f"Name a folder, or a URI that begins with one of {', '.join(schemes)}.",
         )
     name, at, _ = parts.netloc.rpartition("@")
-    is_secret = ":" in name or (at and STORES[scheme] == "s3")
+    is_secret = ":" in name or (at and STORES.get(scheme) in ("s3", None))
     for option, _ in parse_qsl(parts.query, keep_blank_values=True):
         is_secret = is_secret or any(word in option.lower() for word in SECRET_WORDS)
     if is_secret:

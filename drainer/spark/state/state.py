@@ -49,8 +49,9 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings
 from drainer.policy.failures import Totals
 from drainer.spark.state.lease import LeaseTimes, Process, is_dead, this_process
-from drainer.spark.state.objects import Folder, Objects, check_uri
+from drainer.spark.state.objects import STATES, WEBHDFS, Folder, Objects, check_uri
 from drainer.spark.state.records import ENDED, Head, StatusOf, TaskRecords
+from drainer.spark.state.webhdfs import WebHdfs
 from drainer.store.journal import decode_line, encode_line
 from drainer.store.place import PlanPlace, is_folder, split_uri
 
@@ -201,10 +202,12 @@ def open_objects(uri: str) -> Objects:
     Nothing is made there. Raises UsageError if the URI can't be understood or holds credentials;
     StateRefused if the place can't be used; ExtraMissing.
     """
-    check_uri(uri)
+    check_uri(uri, STATES)
     parts = split_uri(uri)
     if is_folder(uri):
         return Folder(Path(unquote(parts.path) if parts.scheme == "file" else uri))
+    if parts.scheme == WEBHDFS:
+        return WebHdfs(uri)
     ensure_installed("spark", f"a state at {parts.scheme}://")
     from drainer.spark.state.bucket import open_bucket  # noqa: PLC0415 - of the extra
 

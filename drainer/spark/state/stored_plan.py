@@ -12,7 +12,7 @@ from drainer.errors import LockLost, PlanNotWritten, PlanRefused, StateLost, rai
 from drainer.model.plan import OffsetPlan
 from drainer.spark.state.bucket import open_bucket
 from drainer.spark.state.objects import check_uri
-from drainer.store.place import PlanPlace
+from drainer.store.place import STORES, PlanPlace
 from drainer.store.plan_file import SavedPlan, no_plan
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class StoredPlan(SavedPlan):
     def __init__(self, uri: str) -> None:
         """Raises UsageError or StateRefused if the URI can't be used."""
         super().__init__(uri)
-        check_uri(uri)
+        check_uri(uri, STORES)
         place, mark, options = uri.partition("?")
         self._folder, _, self._name = place.rpartition("/")
         self._options = f"{mark}{options}"
