@@ -15,11 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.types import StructType
 
+from drainer.errors import UsageError
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.reader import FetchedBatch
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
 from drainer.spark.reading.columns import record_batches
+from drainer.spark.reading.source import NoStream
 from kafka.raw import produce_with_header
 from kafka.reader import numbered
 from kafka.topic import PASSWORD, USER, Topic
@@ -221,6 +223,11 @@ def test_trouble_is_reported_in_drainer_s_words(load: Load, topic: Topic) -> Non
         assert reported in str(raised.value)
         # A hint must name no option of the command line.
         assert "--" not in str(raised.value).split("drainer.errors.")[-1]
+
+
+def test_before_pyspark_4_2_a_stream_is_refused_with_what_to_use_instead() -> None:
+    with pytest.raises(UsageError, match=r"needs PySpark 4\.2.*\nhint: Update PySpark, or use"):
+        NoStream().latestOffset()
 
 
 def test_a_header_s_name_that_is_not_text_fails_the_job(load: Load, topic: Topic) -> None:

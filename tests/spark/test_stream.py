@@ -21,7 +21,6 @@ from drainer.errors import UsageError
 from drainer.message import Origin
 from drainer.spark.reading.columns import ddl
 from drainer.spark.reading.options import OffsetRange, ReadOptions
-from drainer.spark.reading.source import NoStream
 from drainer.spark.reading.stream import StreamReader
 from kafka.reader import numbered
 from kafka.topic import Topic, eventually
@@ -301,8 +300,3 @@ def test_a_checkpoint_of_another_query_is_refused(start: Any, end: Any, message:
     with pytest.raises(UsageError, match=message) as raised:
         reader_of().partitions(start, end)
     assert "checkpointLocation" in (raised.value.hint or "")
-
-
-def test_before_pyspark_4_2_a_stream_is_refused_with_what_to_use_instead() -> None:
-    with pytest.raises(UsageError, match=r"needs PySpark 4\.2.*\nhint: Update PySpark, or use"):
-        NoStream().latestOffset()

@@ -109,16 +109,13 @@ class NoStream(DataSourceStreamReader):
     an error of its own instead.
     """
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+    def latestOffset(self, *_: Any, **__: Any) -> dict[str, int]:  # noqa: N802
         with explained():
             raise UsageError(
                 f"a stream of the format drainer needs PySpark 4.2, and this is {version}",
                 hint="Update PySpark, or use spark.read, or Spark's own source for a stream:"
                 ' spark.readStream.format("kafka").',
             )
-
-    def latestOffset(self, *_: Any, **__: Any) -> dict[str, int]:  # noqa: N802
-        return self.initialOffset()  # PySpark 4.0 calls this method first.
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         raise AssertionError("a stream that never begins has nothing to read")
