@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -217,7 +218,8 @@ def test_a_stream_goes_on_while_records_come_and_shows_where_the_log_ends(
 
     for number in range(3):
         topic.produce([f"value {number}"], partition=number % 2)
-        eventually(lambda n=number: rows(spark, tmp_path / "rows") == n + 1, "the record is there")
+        there = partial(_has, spark, tmp_path / "rows", number + 1)
+        eventually(there, "the record is there")
     query.processAllAvailable()
 
     progress = json.loads(json.dumps(query.lastProgress, default=str))
@@ -226,8 +228,9 @@ def test_a_stream_goes_on_while_records_come_and_shows_where_the_log_ends(
     assert json.loads(latest)[topic.name]["offsets"] == {"0": 2, "1": 1}
 
 
-def rows(spark: SparkSession, folder: Path) -> int:
-    return spark.read.schema("value string").parquet(str(folder)).distinct().count()
+def _has(spark: SparkSession, folder: Path, count: int) -> bool:
+    rows = spark.read.schema("value string").parquet(str(folder))
+    return rows.distinct().count() == count
 
 
 @pytest.mark.long
@@ -240,14 +243,17 @@ def test_a_kill_loses_no_record_and_repeats_only_the_micro_batch_that_had_not_en
     command = [sys.executable, "-m", "spark.streaming", topic.bootstrap, topic.name, str(tmp_path)]
     log = tmp_path / "log"
 
-    def lines() -> list[tuple[int, int, int]]:
+    def lines() -> list[tuple[int, ...]]:
         return [tuple(map(int, line.split())) for line in log.read_text().splitlines()]
+
+    def reads(count: int) -> bool:
+        return len(lines()) > count
 
     log.touch()
     for kills in range(3):
         killed = subprocess.Popen(command, cwd=HERE, start_new_session=True)
         try:
-            eventually(lambda n=kills: len(lines()) > 60 * (n + 1), "it reads", WAIT_S)
+            eventually(partial(reads, 60 * (kills + 1)), "it reads", WAIT_S)
         finally:
             os.killpg(killed.pid, signal.SIGKILL)
             killed.wait()
@@ -266,7 +272,9 @@ def test_a_kill_loses_no_record_and_repeats_only_the_micro_batch_that_had_not_en
 
 def reader_of(**options: str) -> StreamReader:
     parsed = ReadOptions.parse({"subscribe": "orders", **options})
-    return StreamReader(parsed, StructType.fromDDL(ddl(["value"])))
+    schema = StructType.fromDDL(ddl(["value"]))
+    assert isinstance(schema, StructType)
+    return StreamReader(parsed, schema)
 
 
 def of(offsets: dict[str, int], began: dict[str, int] | None = None, id: str = "x") -> Any:

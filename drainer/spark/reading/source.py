@@ -23,7 +23,13 @@ from drainer.errors import (
 )
 from drainer.kafka.cluster import Cluster
 from drainer.spark.reading.columns import DEFAULT, ddl, ensure_columns, read_rows
-from drainer.spark.reading.options import OffsetRange, ReadOptions, cut_evenly, explained, plan_ranges
+from drainer.spark.reading.options import (
+    OffsetRange,
+    ReadOptions,
+    cut_evenly,
+    explained,
+    plan_ranges,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -32,7 +32,13 @@ from drainer.kafka.cluster import Cluster, LogBounds
 from drainer.message import Origin
 from drainer.model.listed import listed
 from drainer.spark.reading.columns import ensure_columns, read_rows
-from drainer.spark.reading.options import OffsetRange, ReadOptions, cut_evenly, explained, plan_ranges
+from drainer.spark.reading.options import (
+    OffsetRange,
+    ReadOptions,
+    cut_evenly,
+    explained,
+    plan_ranges,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

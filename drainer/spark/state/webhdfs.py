@@ -67,9 +67,10 @@ class WebHdfs(Objects):
     def put(self, name: str, data: bytes, *, beside: bool = False) -> None:
         self._write(name, data, "OVERWRITE", make_folder=not beside)
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes, *, beside: bool = False) -> bool:
         # An earlier try may have succeeded although its answer was lost.
-        return self._write(name, data, "NONE") or self.get(name) == data
+        made = self._write(name, data, "NONE", make_folder=not beside)
+        return made or self.get(name) == data
 
     def get(self, name: str) -> bytes | None:
         return self._ask("GET", name, "OPEN", unless=MISSING)
