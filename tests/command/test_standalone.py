@@ -11,6 +11,7 @@ import pytest
 
 from command.conftest import operations
 from command.process import Command
+from kafka.topic import eventually
 from scenarios.spark_chaos.standalone import standalone
 
 pytestmark = pytest.mark.long
@@ -58,3 +59,48 @@ def test_a_drain_begins_with_one_executor_and_deals_to_those_that_come(
     command.ensure_drained(topic, once=True)
     assert command.committed(topic) == {0: len(values)}
     assert len(set(command.record.pids("done"))) >= 3
+
+
+def test_an_executor_lost_for_good_takes_the_slot_of_a_task_that_waits_for_its_own(
+    command: Command, tmp_path: Path
+) -> None:
+    """The last task of a slice is lost, while one of the next slice has the only slot left, and
+    waits for it."""
+    draw, slice_ = Random(3), 60
+    ops = [["hot", f"k{draw.randrange(400)}"] for _ in range(4 * slice_)]
+    values = [json.dumps([*each, draw.randbytes(2_000).hex()]) for each in ops]
+    topic = command.topic(values)
+    with standalone(tmp_path) as spark:
+        workers = [spark.worker() for _ in range(2)]
+        conf = ("executor.cores=1", "executor.memory=512m")
+        words = [word for each in conf for word in ("--spark-conf", f"spark.{each}")]
+        state = ("--spark-conf", f"drainer.state=file://{tmp_path / 'state'}")
+        own = (f"drainer.slice={slice_ * len(values[0])}", "drainer.tasks=2")
+        size = [word for each in own for word in ("--spark-conf", each)]
+        running = command.begin(
+            topic, "--master", spark.url, *state, *words, *size, "-c", "20", pause_ms=300
+        )
+
+        def next_has_begun() -> bool:
+            lines = [line for line in command.record.lines() if line.mark == "begun"]
+            last = {"hot" in (line.keys or ()): line.place[1] for line in lines}
+            return last.get(True, slice_) < slice_ <= last.get(False, 0)
+
+        eventually(lambda: not running.running or next_has_begun(), "the next slice begins", 120)
+        assert running.running, running.err
+        pid = next(e.pid for e in reversed(command.record.lines()) if "hot" in (e.keys or ()))
+        lost = next(worker for worker in workers if worker.pid in ancestors(pid))
+        lost.kill()
+        running.ends(0, within_s=300)
+
+    command.ensure_drained(topic, once=False)
+    assert command.committed(topic) == {0: len(values)}
+
+
+def ancestors(pid: int) -> set[int]:
+    """Return the processes above a process."""
+    found = set[int]()
+    while pid > 1:
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        found.add(pid)
+    return found

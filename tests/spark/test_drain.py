@@ -271,7 +271,7 @@ def test_a_task_with_many_lanes_has_the_calls_that_one_with_a_hot_lane_can_t_mak
     others = (f"k{n}" for n in range(10_000) if key_hash(f"k{n}") % 2 != key_hash("hot") % 2)
     story.fill([["hot", *islice(others, 5)] for _ in range(150)])
 
-    summary = story.run(concurrency=8, pause_ms="6")
+    summary = story.run(concurrency=8, pause_ms="20")
 
     assert summary.exit_code == 0
     story.ensure_all()

@@ -98,7 +98,7 @@ def test_a_silent_task_is_reported_and_makes_no_calls_until_it_is_repeated() -> 
     one, other = aggregation.begin(1, 2, {0: (0, 40)}, {0: ((0, 40),)}, subs, {}).tasks
     one.given = other.given = True
     monitor.note_slice(0, [Manifest(0, 0, 40, subs={0: 1_000, 1: 1_000})])
-    monitor.note_begin()
+    monitor.note_begin([one, other])
     took = Latency.of(1, 0.1, [0.1] * 101)
     at_work = TaskStatus(
         "worker-1",
@@ -164,7 +164,7 @@ def test_the_time_left_counts_sub_messages_of_slices_and_of_what_is_yet_to_be_re
     (task,) = of.tasks
     task.given = True
     monitor.note_slice(2, [Manifest(0, 0, 40, subs={0: 2_000})])
-    monitor.note_begin()
+    monitor.note_begin([task])
     showing(0)
     for done in range(50, 2_000, 50):  # 100 sub-messages a second finish, but no message.
         now_s += 0.5
@@ -189,7 +189,7 @@ def test_of_all_tasks_the_one_that_is_least_far_holds_the_watermark_back() -> No
     one, other = of.tasks
     one.given = other.given = True
     monitor.note_slice(0, [Manifest(0, 0, 40, subs={0: 90, 1: 90})])
-    monitor.note_begin()
+    monitor.note_begin([one, other])
 
     def reports(task: SliceTask, claim: str, mark: int, done: int, *held: HeldBack) -> None:
         status = TaskStatus(limits=LimitStatus(held_back=held), borrowed=Borrowed())

@@ -40,6 +40,7 @@ from drainer.spark.state.records import TaskStatus
 from drainer.spark.state.state import Attempt
 
 QUIET_S = 3.0  # After this long without a report, a task counts as silent.
+LOST = 4  # After this many times as long, it counts as lost.
 BEHIND = 0.5  # A task with less than this share of the average progress is a straggler.
 
 
@@ -97,9 +98,11 @@ class TaskMonitor(MetricsSampler):
         self._about = self.slices + about
         self._slices_began_s.append(self._clock())
 
-    def note_begin(self) -> None:
-        """Note that tasks may begin."""
+    def note_begin(self, tasks: Iterable[SliceTask]) -> None:
+        """Note that these tasks may begin."""
         self._given_s = self._clock()
+        for task in tasks:
+            task.reported_s = self._given_s
         self.tasks_most = max(self.tasks_most, len(self._tasks))
 
     def note_report(self, task: SliceTask, attempt: Attempt, status: TaskStatus | None) -> None:
@@ -112,6 +115,11 @@ class TaskMonitor(MetricsSampler):
             task.attempt, task.reported_s = attempt, self._clock()
         if status is not None:
             task.status, task.reported_s = status, self._clock()
+
+    def is_lost(self, task: SliceTask) -> bool:
+        """Return whether a task that may begin has not been heard of for long."""
+        at_work = task.given and task.left and not task.is_over
+        return bool(at_work) and self._clock() - task.reported_s > LOST * self._quiet_s
 
     def note_end(self, of: Slice) -> None:
         """Note that a slice is over, and keep the sum of what its tasks reported."""

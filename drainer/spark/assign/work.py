@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -74,14 +75,18 @@ class _Query:
 
     Attributes:
         number: the number of its slice.
-        reader: the function of the tasks that read.
+        reader, runner: the functions of its tasks.
         job: the future of its end.
         contents: what its slice has; None while that is read.
+        yields: is set if its tasks have left their slots to those of an earlier slice, until it has
+            begun again.
     """
 
     number: int
     reader: SliceReader
+    runner: TaskRunner
     job: asyncio.Future[Outcomes]
+    yields: asyncio.Event | None = None
     contents: SliceContents | None = None
 
     @property
@@ -197,6 +202,7 @@ class SliceRunner:
                     self._ends.remove(each)
                     each.result()
                 await self._give()
+                await self._yield_slots()
             if self.stopped:
                 await asyncio.gather(*self._ends)
                 await asyncio.Event().wait()  # The driver cancels this once all tasks are at rest.
@@ -208,6 +214,9 @@ class SliceRunner:
     def stop(self) -> None:
         """Begin no other query, and wait for no broker."""
         self.stopped = True
+        for query in self._queries.values():
+            if query.yields is not None:
+                query.yields.set()
 
     def _end(self, cause: BaseException | None) -> None:
         self.stop()
@@ -291,9 +300,13 @@ class SliceRunner:
             last=self._aggregation.last(reader.of),
         )
         await blocking_call(self.state.submit, self.handler.epoch, self._number)
-        job = blocking_call(self.queries.drain, reader, runner, f"slice {self._number}")
-        self._queries[self._number] = query = _Query(self._number, reader, _quiet(job))
+        job = self._begun(reader, runner)
+        self._queries[self._number] = query = _Query(self._number, reader, runner, job)
         return query
+
+    def _begun(self, reader: SliceReader, runner: TaskRunner) -> asyncio.Future[Outcomes]:
+        name = f"slice {runner.slice}"
+        return _quiet(blocking_call(self.queries.drain, reader, runner, name))
 
     async def _contents(self, query: _Query) -> SliceContents:
         """Wait until a slice is read, and return what it has. Raises the error of the query."""
@@ -364,17 +377,37 @@ class SliceRunner:
         )
         for n in shards:
             of.tasks[n].given = True
-        self.monitor.note_begin()
+        self.monitor.note_begin([of.tasks[n] for n in shards])
         begun = {of.tasks[n].name: of.tasks[n].total for n in shards if of.tasks[n].left}
         await self.quota.lend_to(begun, room)
         await blocking_call(self.state.give, self.handler.epoch, query.number, shares)
 
+    async def _yield_slots(self) -> None:
+        """Begin the newest query again later if a task of an earlier slice has lost its slot.
+
+        Spark repeats that task once a slot is free. If Spark has lost executors, tasks of the
+        newest slice may have all slots that are left, and wait for that very task.
+        """
+        if len(self._aggregation.slices) < 2:
+            return
+        *earlier, newest = self._aggregation.slices.values()
+        query = self._queries.get(newest.number)
+        if query is None or query.contents is None:
+            return
+        lost = any(map(self.monitor.is_lost, chain.from_iterable(each.tasks for each in earlier)))
+        if lost and not query.yields and not all(task.given for task in newest.tasks):
+            query.yields = asyncio.Event()
+            with suppress(DrainerError):  # If Spark is gone, the query ends by itself.
+                await blocking_call(self.queries.cancel, query.name)
+        elif query.yields and not lost and query.job.done():
+            query.job = self._begun(query.reader, query.runner)
+            query.yields.set()
+            query.yields = None
+
     async def _see_to_end(self, query: _Query, of: Slice) -> None:
         """Wait for the end of a query, and add its outcome to the account."""
         try:
-            # If Spark has lost rows, it reads them again, and brokers may not answer at that time.
-            with raised_as(Interrupted, BrokerUnreachable):
-                outcomes = await asyncio.shield(query.job)
+            outcomes = await self._outcomes(query)
         except BaseException as error:
             del self._queries[query.number]
             self._broken = True
@@ -407,6 +440,19 @@ class SliceRunner:
         # After an error, this is not reached: the tasks may still be at work.
         for task in of.tasks:
             self.quota.end(task.name)
+
+    async def _outcomes(self, query: _Query) -> Outcomes:
+        """Wait for the end of a query that does not yield its slots, and return its outcomes."""
+        while True:
+            try:
+                # If Spark has lost rows, it reads them again, and brokers may not answer then.
+                with raised_as(Interrupted, BrokerUnreachable):
+                    return await asyncio.shield(query.job)
+            except DrainerError:
+                if query.yields is None or self.stopped:
+                    raise
+                # When it begins again, records tell its tasks what is done.
+                await query.yields.wait()
 
     async def end_slices(self) -> None:
         """End the remaining slices. No task may be at work any more."""
