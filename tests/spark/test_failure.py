@@ -139,6 +139,45 @@ def test_another_drainer_on_an_executor_is_not_taken_for_a_missing_module() -> N
     assert "pyFiles" in (missing.hint or "")
 
 
+@pytest.mark.parametrize(
+    ("printed", "text", "hint"),
+    [
+        (
+            "/opt/py/python3: Error while finding module specification for"
+            " 'drainer.spark.task.daemon' (ModuleNotFoundError: No module named 'drainer')",
+            "the Python of Spark's workers lacks drainer, or has another version: /opt/py/python3",
+            "Install the driver's version there",
+        ),
+        (
+            "/opt/py/python3: No module named drainer.spark.task.daemon",
+            "the Python of Spark's workers lacks drainer, or has another version: /opt/py/python3",
+            "Install the driver's version there",
+        ),
+        (
+            'Traceback (most recent call last):\n  File "<frozen runpy>", line 198, in _run\n'
+            "ModuleNotFoundError: No module named 'msgspec'",
+            "an executor lacks a module: ModuleNotFoundError: No module named 'msgspec'",
+            "pyFiles",
+        ),
+    ],
+    ids=["none", "older", "dependency"],
+)
+def test_workers_whose_python_lacks_something_are_reported_by_what_it_is(
+    printed: str, text: str, hint: str
+) -> None:
+    indented = printed.replace("\n", "\n  ")
+    error = failure_of(
+        RuntimeError(
+            f"{ABORTED}{LOST} (TID 0) (192.0.2.2 executor 1): org.apache.spark.SparkException: "
+            f"\nError from python worker:\n  {indented}\nPYTHONPATH was:\n  /opt/pyspark.zip\n"
+            "org.apache.spark.SparkException: EOFException occurred while reading the port number"
+        )
+    )
+
+    assert str(error).startswith(text)
+    assert hint in (error.hint or "")
+
+
 def test_a_server_that_is_gone_is_reported_by_what_failed_and_not_by_the_client_s_class() -> None:
     details = "failed to connect to all addresses; last error: Connection refused"
     text = f'<_Rendezvous of RPC:\n\tstatus = StatusCode.UNAVAILABLE\n\tdetails = "{details}"\n>'

@@ -8,6 +8,7 @@ import os
 import runpy
 import signal
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -28,6 +29,7 @@ from drainer.spark import api, driver, spark_session
 from drainer.spark.session.session import Session
 from drainer.spark.session.settings import BATCH_ROWS, SessionSettings, SparkSettings
 from drainer.spark.session.start import drain_session, private_folders, session_on
+from drainer.spark.task import daemon
 from drainer.view.terminal import Terminal
 from spark.connect import classic, local
 from spark.story import HANDLER, Story
@@ -71,6 +73,24 @@ def test_workers_run_the_python_of_the_driver(spark: SparkSession) -> None:
     assert spark.range(0, 1, 1, 1).mapInArrow(environment, "prefix string").collect() == [
         (sys.prefix,)
     ]
+
+
+@classic
+def test_workers_are_forked_from_a_process_that_has_drainer_imported_and_only_one_thread(
+    spark: SparkSession,
+) -> None:
+    imports = "import drainer.spark.task.daemon, sys, os; had = set(sys.modules)"
+    threads = "assert len(os.listdir('/proc/self/task')) == 1" if sys.platform == "linux" else ""
+    # The rest imports pyarrow, which starts a thread.
+    rest = "import drainer.spark.task.handling, drainer.spark.read.slices"
+    printed = "print(*sorted(each for each in set(sys.modules) - had if 'drainer' in each))"
+    code = "\n".join([imports, threads, rest, printed])
+    command = [sys.executable, "-c", code]
+    late = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+
+    assert late
+    assert all(name.startswith("drainer.spark.") for name in late)
+    assert spark.sparkContext.getConf().get("spark.python.daemon.module") == daemon.__name__
 
 
 @local

@@ -34,6 +34,8 @@ _BEFORE = re.compile(
     r"|Py4JJavaError: |An error occurred while calling [\w$.]+:? )"
 )
 _FRAME = re.compile(r'^\s+File "([^"]+)", line (\d+), in ')
+# What a daemon printed that ended before it forked a worker.
+_PRINTED = re.compile(r"^Error from python worker:\n((?: .*\n)+)", re.MULTILINE)
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*(?:: |$)")
 _DETAILS = re.compile(r'^\s*details = "(.+)"$', re.MULTILINE)  # An error of gRPC has this line.
 
@@ -59,7 +61,7 @@ _KNOWN: tuple[tuple[str, type[DrainerError], str, str], ...] = (
         "Set spark.pyspark.python to one that each executor has, of the driver's version.",
     ),
     (
-        r"No module named 'drainer['.]|on <module 'drainer\.",
+        r"No module named '?drainer['.]|on <module 'drainer\.",
         UsageError,
         "the Python of Spark's workers lacks drainer, or has another version: {}",
         "Install the driver's version there, or set spark.pyspark.python to a Python that has it.",
@@ -223,6 +225,8 @@ def _carried(text: str) -> DrainerError | None:
 
 def _message(text: str) -> str:
     """Return the line with the reason: the line of a Python exception, or else the first line."""
+    if printed := _PRINTED.search(text):
+        return _short(printed[1].splitlines()[-1].strip())
     _, traced, trace = text.rpartition("Traceback (most recent call last):")
     if traced:
         where = ""

@@ -61,6 +61,7 @@ LOCAL_JAVA = (
 # Spark starts its workers with ``python -m`` in the working folder, which may be another user's. So
 # they must not import anything from there.
 IMPORTS_NOTHING_HERE: dict[str, Any] = {"spark.executorEnv.PYTHONSAFEPATH": "1"}
+DAEMON = "drainer.spark.task.daemon"  # It forks the workers.
 _DIR, _DIRS = "spark.local.dir", "SPARK_LOCAL_DIRS"
 _PREFIX, STALE_S = "drainer-spark-", 3600.0  # Spark fills a new folder long before that.
 _PRINTED_EACH_TIME = "WARNING: Using incubator modules"
@@ -273,6 +274,7 @@ def _started(
         "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
         f" -Ddrainer.spark.log={chosen.get('spark.log.level', log)} {java}".rstrip(),
         "spark.speculation": "false",
+        "spark.python.daemon.module": DAEMON,
     }
     # A program whose own imports come from the working folder needs them in its workers, too.
     if sys.path[0] not in ("", str(Path.cwd())):
