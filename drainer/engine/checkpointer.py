@@ -35,8 +35,9 @@ from drainer.model.unhandled import Unhandled
 COMMIT_TRIES = 10
 COMMIT_PAUSE_S = 1.0
 POLL_S = 0.02
-# Writing the journal may take JOURNAL_SHARE of the time, so it is written less often on a slow
-# disk. That never makes the pause between two writes longer than JOURNAL_SLOWEST_S.
+# Writing the journal may take JOURNAL_SHARE of the time, without the time in which the event loop
+# waits for a core. So it is written less often on a slow disk, or where many processes share a
+# core. That never makes the pause between two writes longer than JOURNAL_SLOWEST_S.
 JOURNAL_SHARE = 0.03
 JOURNAL_SLOWEST_S = 0.5
 # The disk is slow if this many writes in a row were slow. A single one may have other reasons.
@@ -98,7 +99,9 @@ class Checkpointer:
         self._file = context.file
         self._latency_before = plan.account.latency  # The latency of the handler in former runs.
         self._journal_interval_s = context.running.journal_interval_s
-        self._due_s = inf  # When the next write of the journal is due.
+        self._due_s = inf  # When the journal is looked at next.
+        # It is written then if ``_usable_s`` has reached the first time, or the clock the second.
+        self._usable_due_s, self._latest_s = -inf, inf
         self._took_s = deque([0.0] * SLOW_WRITES, SLOW_WRITES)
         self._lock = context.lock
         self._call: asyncio.Future[None] | None = None  # The write that is under way.
@@ -254,15 +257,25 @@ class Checkpointer:
             return
         interval_s = self._journal_interval_s
         self._due_s = now_s + interval_s
+        begun_s = self._usable_s()
+        if begun_s < self._usable_due_s and now_s < self._latest_s:
+            return
         try:
             self.note()
         except DrainerError as error:
             self.failed(error)
             return
-        written_s = self._runtime.monotonic()
-        self._took_s.append(written_s - now_s)
+        written_s, ended_s = self._runtime.monotonic(), self._usable_s()
+        self._took_s.append(ended_s - begun_s)
         pause_s = min(min(self._took_s) / JOURNAL_SHARE, JOURNAL_SLOWEST_S)
         self._due_s = written_s + max(interval_s, pause_s)
+        self._usable_due_s = ended_s + pause_s
+        self._latest_s = written_s + JOURNAL_SLOWEST_S
+
+    def _usable_s(self) -> float:
+        """Return the time of a clock that stands still while the event loop waits for a core."""
+        _, waited_s = self._runtime.processor(False)
+        return self._runtime.monotonic() - waited_s
 
     async def _keep_journal(self) -> None:
         while True:  # It goes on after a failure, to write what finishes while the drain stops.

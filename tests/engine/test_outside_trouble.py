@@ -267,6 +267,39 @@ def test_on_a_slow_disk_the_journal_is_written_less_often(
     assert min(pauses_s) == pytest.approx(0.2)
 
 
+@pytest.mark.parametrize(
+    ("share", "pause_s"), [(1, 0.05), (1 / 12, 0.4), (1 / 1000, checkpointer.JOURNAL_SLOWEST_S)]
+)
+def test_where_others_have_the_core_the_journal_is_written_less_often(
+    virtual: VirtualDrains, monkeypatch: pytest.MonkeyPatch, share: float, pause_s: float
+) -> None:
+    """It would take a large part of the little that a worker gets of the core otherwise."""
+    append, begun_s, ended_s = PlanFile.append, list[float](), list[float]()
+    now_s, write_s = virtual.world.monotonic, 0.001
+
+    def processor(threads: bool) -> tuple[float, float]:
+        waited_s = (now_s() - write_s * len(ended_s)) * (1 - share)
+        return now_s() - waited_s, waited_s
+
+    def takes_1_ms(file: PlanFile, *written: Any) -> None:
+        begun_s.append(now_s())
+        virtual.sleep(write_s)
+        append(file, *written)
+        ended_s.append(now_s())
+
+    monkeypatch.setattr(PlanFile, "append", takes_1_ms)
+    settings = replace(QUICK, plan_interval_s=60)
+    runtime = replace(virtual.runtime, processor=processor)
+    rehearsal = virtual.rehearsal({0: BACKLOG}, settings, runtime=runtime)
+
+    assert rehearsal.drain(handler_of(OnTheLoop, lambda sub: 0.04)).exit_code == 0
+
+    quick = checkpointer.SLOW_WRITES - 1
+    *pauses_s, _ = (begun - ended for begun, ended in zip(begun_s[1:], ended_s, strict=False))
+    del pauses_s[:quick]
+    assert min(pauses_s) == pytest.approx(pause_s)
+
+
 # Two things at once: neither hides the other.
 
 
