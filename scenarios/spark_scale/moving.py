@@ -48,7 +48,8 @@ def compare(made: Bench, stretches: int = STRETCHES) -> dict[str, Any]:
         lanes.update(document["id"] for document in orjson.loads(value)["documents"])
     work_s = lanes.total() * LATENCY_MS / 1000 / CONCURRENCY
     longest_s = max(lanes.values()) * LATENCY_MS / 1000
-    options = [*on_spark(f"local[{SLOTS}]", str(log // stretches)), "--set"]
+    tasks = ("--spark-conf", f"drainer.tasks={SLOTS}")  # By default, at most one for each core.
+    options = [*on_spark(f"local[{SLOTS}]", str(log // stretches)), *tasks, "--set"]
     found = made.drain(topic, "Wait", CONCURRENCY, [*options, f"latency_ms={LATENCY_MS}"])
     ratio = found.elapsed_s / max(work_s, longest_s)
     print(

@@ -85,7 +85,8 @@ class Cost(NamedTuple):
 def drain(made: Bench, topic: str, slots: int, options: Sequence[str]) -> Cost:
     """Drain once with a handler that does nothing, on ``local[slots]``."""
     events = Events(made.folder)
-    options = [*on_spark(f"local[{slots}]"), *events.options, *options]
+    conf = ("--spark-conf", f"drainer.tasks={slots}")  # By default, at most one for each core.
+    options = [*on_spark(f"local[{slots}]"), *conf, *events.options, *options]
     found = made.drain(topic, "Nothing", 1000, options)
     shuffled, tasks = events.shuffled()
     return Cost(found.elapsed_s, found.processor_s, shuffled, found.sent, tasks)

@@ -159,6 +159,25 @@ def test_a_setting_that_is_taken_for_the_number_of_slots_is_named(spark: SparkSe
     assert "drainer.tasks" in line
 
 
+@local
+@pytest.mark.parametrize(
+    ("cores", "tasks", "handling"), [(3, None, 3), (3, "20", 20), (24, None, 21), (64, None, 21)]
+)
+def test_no_more_local_tasks_than_cores_handle_at_once_unless_that_is_wanted(
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    cores: int,
+    tasks: str | None,
+    handling: int,
+) -> None:
+    monkeypatch.setattr(Session, "slots", lambda session: 24)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False)
+    conf = {} if tasks is None else {"drainer.tasks": tasks}
+
+    with drain_session(SparkSettings("local[24]", conf), spark, "drain", print) as (_, slots):
+        assert slots.handling == handling
+
+
 @pytest.mark.parametrize("version", [(4, 0), (4, 1)])
 @pytest.mark.parametrize("tasks", [3, pytest.param(24, marks=pytest.mark.long)])
 def test_a_row_is_in_the_partition_whose_number_it_has(

@@ -159,7 +159,11 @@ def drain_session(
         def begin() -> tuple[Session, Slots]:
             session = opened.enter_context(base.draining())
             grows = session.conf("spark.dynamicAllocation.enabled") == "true"
-            return session, Slots(session.slots(), settings.tasks, grows)
+            count, wanted = session.slots(), settings.tasks
+            # Tasks that share a core cost more than they gain.
+            if wanted is None and settings.is_local and count > _cores():
+                wanted = _cores()
+            return session, Slots(count, wanted, grows)
 
         with spark_failures():
             session, found = interruptible(begin)
@@ -170,6 +174,13 @@ def drain_session(
                 f" run at once: set {TASKS} if there are fewer cores"
             )
         yield session, found
+
+
+def _cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # macOS has no such limit.
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def interruptible(
