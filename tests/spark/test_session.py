@@ -159,6 +159,38 @@ def test_a_setting_that_is_taken_for_the_number_of_slots_is_named(spark: SparkSe
     assert "drainer.tasks" in line
 
 
+KILLS_ITS_JVM = """
+import threading
+from pyspark.sql import SparkSession
+from drainer.spark.session.failure import spark_failures
+from drainer.spark.session.settings import SessionSettings
+from drainer.spark.session.start import session_on
+
+with spark_failures(), session_on(SessionSettings("local[1]"), "tests") as session:
+    rows = session.spark.range(0, 1, 1, 1)
+    rows.mapInArrow(lambda batches: batches, "id long").collect()
+    jvm = session.spark.sparkContext._gateway.proc
+    jvm.kill()
+    jvm.wait()
+    for server in threading.enumerate():
+        if "serve_forever" in server.name:
+            server.join(2)  # It has printed by then what it prints.
+    rows.count()
+"""
+
+
+@local
+@pytest.mark.long
+def test_when_the_jvm_is_killed_only_drainer_s_own_error_is_printed() -> None:
+    command = [sys.executable, "-c", KILLS_ITS_JVM]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+
+    assert ended.returncode
+    assert "SparkBroke: Spark's JVM is gone: " in ended.stderr
+    assert "Exception occurred during processing of request" not in ended.stderr
+    assert "EOFError" not in ended.stderr
+
+
 @local
 @pytest.mark.parametrize(
     ("cores", "tasks", "handling"), [(3, None, 3), (3, "20", 20), (24, None, 21), (64, None, 21)]

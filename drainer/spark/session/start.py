@@ -13,10 +13,10 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar, cast
 
 from py4j import java_gateway  # type: ignore[import-untyped]
 from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
@@ -65,6 +65,7 @@ DAEMON = "drainer.spark.task.daemon"  # It forks the workers.
 _DIR, _DIRS = "spark.local.dir", "SPARK_LOCAL_DIRS"
 _PREFIX, STALE_S = "drainer-spark-", 3600.0  # Spark fills a new folder long before that.
 _PRINTED_EACH_TIME = "WARNING: Using incubator modules"
+_SERVES = "(serve_forever)"  # It is in the name of a thread that serves a socket.
 _LOCAL = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?")
 _AT = re.compile(r"(?:k8s|spark)://(?:https?://)?([^/]+)")
 RETRIES = 4  # A call to a server of Spark Connect is repeated this often, within some five seconds.
@@ -101,6 +102,7 @@ def session_on(
     conf = {**local, **settings.of_spark}
     _ensure_master(settings.master)
     gateways: list[JavaGateway] = []
+    before = set(threading.enumerate())
 
     def start() -> SparkSession:
         java = LOCAL_JAVA if settings.is_local else ""
@@ -114,12 +116,32 @@ def session_on(
             for gateway in gateways:  # The call in the other thread fails, which nobody sees.
                 gateway.proc.kill()
             raise
+    servers = {each for each in threading.enumerate() if _SERVES in each.name} - before
     try:
-        yield Session(begun)
+        with redirect_stderr(cast("TextIO", _WithoutThreads(sys.stderr, servers))):
+            yield Session(begun)
     finally:
         # Ctrl-C must not interrupt the call: py4j would take its answer for that of the next call.
         with suppress(DrainerError), spark_failures():
             interruptible(begun.stop, interrupted=lambda: None)
+
+
+class _WithoutThreads:
+    """Standard error, without what some threads print.
+
+    If the JVM is killed, PySpark's server of accumulators prints a traceback, which says nothing
+    that drainer's own error does not say.
+    """
+
+    def __init__(self, stream: TextIO, threads: Set[threading.Thread]) -> None:
+        self._stream, self._threads = stream, threads
+
+    def write(self, text: str) -> int:
+        quiet = threading.current_thread() in self._threads
+        return len(text) if quiet else self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def _on_server(settings: SessionSettings, name: str, print_line: PrintLine) -> Iterator[Session]:
