@@ -44,7 +44,11 @@ PANELS = {
         "dead": "drainer.letters.cli.dead:app",
         "redrive": "drainer.letters.cli.redrive:redrive",
     },
-    "Setup": {"sandbox": "drainer.sandbox.cli:app", "demo": "drainer.demo.cli:demo"},
+    "Setup": {
+        "sandbox": "drainer.sandbox.cli:app",
+        "spark": "drainer.spark.cli:app",
+        "demo": "drainer.demo.cli:demo",
+    },
 }
 
 # A command that connects to a cluster needs one of these.

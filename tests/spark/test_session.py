@@ -159,6 +159,39 @@ def test_a_setting_that_is_taken_for_the_number_of_slots_is_named(spark: SparkSe
     assert "drainer.tasks" in line
 
 
+PRINTS_WHAT_ITS_JVM_READS = """
+from pathlib import Path
+from drainer.spark.session.settings import SessionSettings
+from drainer.spark.session.start import session_on
+
+with session_on(SessionSettings("local[1]"), "tests") as session:
+    pid = session.spark.sparkContext._gateway.proc.pid
+    print(Path(f"/proc/{pid}/maps").read_text())
+"""
+
+
+@local
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_an_archive_of_classes_is_used_by_later_sessions_and_written_again_on_request(
+    tmp_path: Path,
+) -> None:
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    del environment["JDK_JAVA_OPTIONS"]  # Java would print them.
+
+    def run(*words: str) -> str:
+        command = [sys.executable, *words]
+        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+        assert not done.stderr
+        return done.stdout
+
+    assert str(tmp_path) not in run("-c", PRINTS_WHAT_ITS_JVM_READS)
+    for _ in range(2):
+        run("-m", "drainer", "-q", "spark", "warm")
+    (archive,) = (tmp_path / "drainer").iterdir()
+    assert str(archive) in run("-c", PRINTS_WHAT_ITS_JVM_READS)
+
+
 KILLS_ITS_JVM = """
 import threading
 from pyspark.sql import SparkSession

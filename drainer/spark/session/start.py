@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 from drainer.errors import DrainerError, Refused
 from drainer.host.calls import in_a_thread
 from drainer.loading.extensions import ensure_installed
+from drainer.spark.session import archive
 from drainer.spark.session.failure import spark_failures
 from drainer.spark.session.session import Session, Slots
 from drainer.spark.session.settings import (
@@ -105,7 +106,7 @@ def session_on(
     before = set(threading.enumerate())
 
     def start() -> SparkSession:
-        java = LOCAL_JAVA if settings.is_local else ""
+        java = f"{LOCAL_JAVA}{archive.options_to_use()}" if settings.is_local else ""
         return _started(settings.master, name, conf, "off", java, gateways.append)
 
     with spark_failures():
@@ -287,6 +288,27 @@ def spark_session(
         if spark.conf.isModifiable(key):
             spark.conf.set(key, value)
     return spark
+
+
+def write_archive() -> Path:
+    """Write the archive of Spark's classes for later local sessions, and return its place.
+
+    Raises DrainerError.
+    """
+    gateways: list[JavaGateway] = []
+    file = archive.begin_archive()
+    java = f"{LOCAL_JAVA}{archive.options_to_write(file)}"
+
+    def write() -> Path:
+        spark = _started("local[1]", "drainer spark warm", LOCAL_CONF, "off", java, gateways.append)
+        return archive.finish_archive(file, spark, gateways[0])
+
+    try:
+        return interruptible(write)
+    finally:
+        for gateway in gateways:  # It would write the file later if this was interrupted.
+            gateway.proc.kill()
+        file.unlink(missing_ok=True)
 
 
 def _started(
