@@ -3,7 +3,7 @@
 Its chapters are: reading one partition by more and more tasks; draining one backlog on more and
 more slots of the same cores, with messages of uneven size; draining in one process and on Spark, if
 the handler waits, if it computes, and if ``split`` does; a hot lane that moves; sub-messages with
-two sub-keys; 50 waves, and what they leave on disk; memory by the size of backlog and wave; the
+two sub-keys; 50 slices, and what they leave on disk; memory by the size of backlog and slice; the
 model of a cluster. Figures are kept in a file, so that chapters can be run one by one, and the
 chart has all of them.
 """
@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from scenarios.spark_scale import against, connected, memory, model, moving, reading, slots, waves
+from scenarios.spark_scale import against, connected, memory, model, moving, reading, slices, slots
 from scenarios.spark_scale.chart import draw
 from scenarios.spark_scale.drains import Bench, bench
 
@@ -31,24 +31,18 @@ class Arguments(argparse.Namespace):
     slots: list[int]
     load: list[str]
     case: list[str]
-    shards: int | None
     only: list[str]
     figures: Path
     chart: Path
 
 
-def by_slots(made: Bench, given: Arguments) -> dict[str, Any]:
-    options = ["--spark-conf", f"drainer.shards={given.shards}"] if given.shards else []
-    return slots.compare(made, given.load, given.slots, options, given.times)
-
-
 CHAPTERS: dict[str, Callable[[Bench, Arguments], dict[str, Any] | None]] = {
     "reading": lambda made, given: reading.compare(made, given.master, given.tasks, given.times),
-    "slots": by_slots,
+    "slots": lambda made, given: slots.compare(made, given.load, given.slots, given.times),
     "against": lambda made, given: against.compare(made, given.case, given.master, given.times),
     "moving": lambda made, _: moving.compare(made),
     "connected": lambda made, given: connected.compare(made, given.master, given.times),
-    "waves": lambda made, _: waves.compare(made),
+    "slices": lambda made, _: slices.compare(made),
     "memory": lambda made, given: memory.compare(made, given.master),
     "model": lambda made, _: model.compare(made),
 }
@@ -72,7 +66,6 @@ def main() -> None:
     )
     parser.add_argument("--load", nargs="+", choices=slots.LOADS, default=list(slots.LOADS))
     parser.add_argument("--case", nargs="+", choices=against.CASES, default=list(against.CASES))
-    parser.add_argument("--shards", type=int, help="the number of shards, for the chapter on slots")
     parser.add_argument("--only", nargs="+", choices=CHAPTERS, default=list(CHAPTERS))
     parser.add_argument("--figures", type=Path, default=Path("spark_scale.json"))
     parser.add_argument("--chart", type=Path, default=Path("spark_scale.svg"))

@@ -42,14 +42,14 @@ def compare(made: Bench, names: Sequence[str], master: str, times: int) -> dict[
     rates and ratios by case.
 
     The table also has the start-up, which is what the command takes beside that. Spark reads its
-    first wave, of 8 MiB, before the work starts, while it looks at the tasks. Beside each ratio is
+    first slice, of 8 MiB, before the work starts, while it looks at the tasks. Beside each ratio is
     the machine's own one, which is the lesser of one just before and one just after. It shows how
     much more two cores do than one. That is less than twice as much if they share something, and on
     a shared machine it changes by the minute.
     """
     print(
         "| case | by | sub-messages/s | against one process | s | start-up, s | processor s"
-        " | waves | MiB of Python | of Java | all cores against one |\n" + "|---" * 11 + "|"
+        " | slices | MiB of Python | of Java | all cores against one |\n" + "|---" * 11 + "|"
     )
     rows = {}
     for name in names:
@@ -95,7 +95,7 @@ def _turns(made: Bench, name: str, master: str, times: int) -> dict[str, Any]:
                 f"| {name} | {by} | {found.rate:,.0f}"
                 f" | {found.rate / rates['one process'][-1]:.2f} | {found.elapsed_s:.1f}"
                 f" | {found.command_s - found.elapsed_s:.1f} | {found.processor_s:.1f}"
-                f" | {found.waves or ''} | {found.python_mib:.0f} | {found.java_mib:.0f}"
+                f" | {found.slices or ''} | {found.python_mib:.0f} | {found.java_mib:.0f}"
                 f" | {min(cores[-2:]):.2f} |",
                 flush=True,
             )

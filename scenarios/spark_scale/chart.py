@@ -15,7 +15,7 @@ BLUE, RED, GREY = "#3566a8", "#b8433a", "#999999"
 def draw(figures: Mapping[str, Any], path: Path) -> None:
     """Write the chart as SVG or PNG, by the ending of the path."""
     figure = Figure(figsize=(11, 8), layout="constrained")
-    panels = {"against": _against, "slots": _slots, "waves": _waves, "model": _model}
+    panels = {"against": _against, "slots": _slots, "slices": _slices, "model": _model}
     for axes, (name, panel) in zip(figure.subplots(2, 2).flat, panels.items(), strict=True):
         axes.spines[["top", "right"]].set_visible(False)
         if figures.get(name):
@@ -52,12 +52,12 @@ def _slots(axes: Axes, rows: Mapping[str, Any]) -> None:
     axes.legend(frameon=False)
 
 
-def _waves(axes: Axes, found: Mapping[str, Any]) -> None:
+def _slices(axes: Axes, found: Mapping[str, Any]) -> None:
     axes.plot(*zip(*found["on_disk"], strict=True), color=BLUE, linewidth=1)
-    axes.axhline(2, color=RED)
-    axes.set_title(f"{found['waves']} waves on a local cluster")
+    axes.axhline(found["wanted"], color=RED)
+    axes.set_title(f"{found['slices']} slices on a local cluster")
     axes.set_xlabel("seconds")
-    axes.set_ylabel("waves that Spark's folders hold")
+    axes.set_ylabel("slices that Spark's folders hold")
 
 
 def _model(axes: Axes, found: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Drains backlogs with sub-messages that have two sub-keys: one task gets each wave that has
+"""Drains backlogs with sub-messages that have two sub-keys: one task gets each slice that has
 any."""
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def compare(made: Bench, master: str, times: int) -> dict[str, Any]:
                 print(
                     f"{load}, {share:.0%} with two sub-keys: {drained.elapsed_s:.1f} s,"
                     f" {drained.rate:,.0f}/s, {drained.processor_s:.1f} s of processor time,"
-                    f" {drained.waves} waves",
+                    f" {drained.slices} slices",
                     flush=True,
                 )
     return found

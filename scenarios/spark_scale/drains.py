@@ -47,7 +47,7 @@ class Drained:
     command_s: float
     processor_s: float
     sent: int
-    waves: int | None
+    slices: int | None
     python_mib: float
     java_mib: float
 
@@ -93,7 +93,7 @@ class Bench:
             command_s,
             watch.processor_s,
             self._sent() - sent,
-            summary["engine_counts"].get("waves"),
+            summary["engine_counts"].get("slices"),
             watch.python_mib,
             watch.java_mib,
         )
@@ -114,9 +114,9 @@ def bench() -> Iterator[Bench]:
         yield Bench(Path(folder), broker)
 
 
-def on_spark(master: str, wave: str | None = None) -> list[str]:
+def on_spark(master: str, size: str | None = None) -> list[str]:
     options = ["--engine", "spark", "--master", master]
-    return options if wave is None else [*options, "--spark-conf", f"drainer.slice={wave}"]
+    return options if size is None else [*options, "--spark-conf", f"drainer.slice={size}"]
 
 
 class Events:
@@ -147,17 +147,9 @@ class Events:
 
     def shuffled(self) -> tuple[int, int]:
         """Return the bytes that tasks shuffled, and how many tasks there were."""
-        written = [each.get("Shuffle Write Metrics") or {} for each in self._metrics()]
+        tasks = [each.get("Task Metrics") or {} for each in self.of("SparkListenerTaskEnd")]
+        written = [each.get("Shuffle Write Metrics") or {} for each in tasks]
         return sum(each.get("Shuffle Bytes Written", 0) for each in written), len(written)
-
-    def read_from_blocks(self) -> int:
-        """Return the bytes that tasks read of what Spark keeps between jobs."""
-        read = (each.get("Input Metrics") or {} for each in self._metrics())
-        return sum(each.get("Bytes Read", 0) for each in read)
-
-    def _metrics(self) -> list[dict[str, Any]]:
-        """Return the metrics of each task that ended."""
-        return [each.get("Task Metrics") or {} for each in self.of("SparkListenerTaskEnd")]
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """A model of a cluster, made of what its steps cost here: where its ceiling is, and what sets it.
 
 The processor time of tasks grows with the backlog, and all cores share it. What one place does for
-all of them is not shared: the driver starts tasks and adds up what they report, and one broker
-leads the partition.
+all of them is not shared: the driver starts tasks, gives them their shares and adds up what they
+report, and one broker leads the partition.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts, Progress
 from drainer.spark.assign.aggregation import Aggregation
-from drainer.spark.assign.schedule import SLICE_BYTES_LEAST
+from drainer.spark.assign.slicing import SPAN_BYTES_LEAST
 from drainer.spark.session.settings import SLICE_BYTES
 from drainer.spark.state.records import Head, encode_record
+from drainer.spark.state.state import State, TaskInput, TaskShare
 from drainer.store.journal import decode_line
 from scenarios.spark_scale import slots, steps
 from scenarios.spark_scale.drains import IN_PROCESS, Bench
@@ -32,7 +33,6 @@ CORES = (16, 100, 1_000)
 LINE_BYTES_PER_S = 1.25e9  # The line of the leader has 10 Gbit/s.
 # A task makes this many requests to an object store at most (drainer/spark/state/lease.py).
 REQUESTS_PER_S = 3
-DISPATCHES = 2  # A wave has this many dispatches, because a dispatch waits for half of the slots.
 TASKS, HOLES = 200, 5_000  # The tasks and holes of the account that is measured.
 COMPUTES_S = 0.001  # A handler that computes takes this long for a sub-message.
 
@@ -45,6 +45,7 @@ def compare(made: Bench) -> dict[str, Any]:
         print(f"| {name} | {1e6 * costs[name]:.2f} µs | a sub-message, {of} |")
     print(f"| all of a task's | {1e6 * _each_s(costs):.2f} µs | a sub-message |")
     print(f"| begin | {1e3 * costs['begin']:.2f} ms | a task, the driver's |")
+    print(f"| give | {1e3 * costs['give']:.3f} ms | a task that handles, the driver's |")
     print(f"| fold | {1e3 * costs['fold']:.3f} ms | a report of {HOLES:,} holes, the driver's |")
     print(
         f"\n{costs['log']:.1f} bytes of a sub-message in the log, {costs['sent']:.1f} sent,"
@@ -55,7 +56,7 @@ def compare(made: Bench) -> dict[str, Any]:
         "cores",
         *LIMITS,
         "bound by",
-        "a wave of 2 GiB, s",
+        "a slice of 2 GiB, s",
         "driver folds, of a second",
         "requests/s",
         "with 1 ms of computing a sub-message",
@@ -81,7 +82,7 @@ STEPS = {
     "read": "from the broker",
     "split": "orjson, 50 of a message",
     "encode": "into chunks",
-    "shuffle": "all the rest: JVM, disk, pipes to Python, accounts of many shards",
+    "shuffle": "all the rest: JVM, disk, pipes to Python",
     "decode": "from chunks",
     "handle": "lanes, workers, account",
 }
@@ -93,7 +94,7 @@ def measure(made: Bench) -> dict[str, float]:
     log = made.fill("equal", load.records)
     made.fill("one", slots.ONE.records)
     alone = [made.drain(t, "Nothing", 1000, IN_PROCESS).processor_s for t in ("equal", "one")]
-    cost = slots.drain(made, "equal", 2, ()).beyond(slots.drain(made, "one", 2, ()))
+    cost = slots.drain(made, "equal", 2).beyond(slots.drain(made, "one", 2))
     task_s = slots.empty("local[2]", 2)["task_s"]
     found = {name: min(each) for name, each in steps.measure().items()}
     found["read"] = _read_s(made, "equal", load.messages) / subs
@@ -101,7 +102,8 @@ def measure(made: Bench) -> dict[str, float]:
     whole = (cost.processor_s - cost.tasks * task_s) / subs
     found["shuffle"] = whole - sum(found.values())
     found["begin"] = slots.empty("local-cluster[2,1,1024]", 64)["driver_s"]
-    found["fold"] = _fold_s(made) / TASKS
+    give_s, fold_s = _account_s(made)
+    found |= {"give": give_s / TASKS, "fold": fold_s / TASKS}
     return found | {"log": log / subs, "sent": cost.sent / subs, "shuffled": cost.shuffled / subs}
 
 
@@ -122,46 +124,59 @@ def _each_s(costs: Mapping[str, float]) -> float:
 
 
 def _subs(costs: Mapping[str, float]) -> float:
-    """Return the number of sub-messages of a wave."""
+    """Return the number of sub-messages of a slice."""
     return SLICE_BYTES / costs["log"]
 
 
-def _dispatches(costs: Mapping[str, float], cores: int) -> float:
-    # Slices are read once, and each dispatch sorts their blocks out to tasks.
-    slices = min(cores, SLICE_BYTES / SLICE_BYTES_LEAST)
-    return _subs(costs) / (((1 + DISPATCHES) * slices + cores) * costs["begin"])
+def _driver(costs: Mapping[str, float], cores: int) -> float:
+    # The query of a slice has a task for each span, and one for each slot, which handles a shard.
+    spans = min(cores, SLICE_BYTES / SPAN_BYTES_LEAST)
+    return _subs(costs) / ((spans + cores) * costs["begin"] + cores * costs["give"])
 
 
 LIMITS: dict[str, Callable[[Mapping[str, float], int], float]] = {
     "processor": lambda costs, cores: cores / _each_s(costs),
-    "the driver begins tasks": _dispatches,
+    "the driver begins tasks": _driver,
     "the leader's line": lambda costs, _: LINE_BYTES_PER_S / costs["sent"],
 }
 
 
-def _fold_s(made: Bench) -> float:
-    """Return the processor time of a report of all tasks, from the records to the plan's claims."""
+def _account_s(made: Bench) -> tuple[float, float]:
+    """Return the processor time of the driver's account for one slice of many tasks.
+
+    The first number is that of beginning and ending the slice and of giving all tasks their shares.
+    The second one is that of a report of each task, from the records to the plan's claims.
+    """
     plans = [OffsetPlan.decode(path.read_bytes()) for path in made.folder.glob("g-*.json")]
     done = max(plans, key=lambda plan: sum(part.end for part in plan.account.partitions.values()))
     ((number, part),) = done.account.partitions.items()
     before = replace(done.account, claims={ALL: {number: Progress(part.start)}})
-    plan = OffsetPlan(done.terms, before)
-    wave = (part.start, part.end)
-    step = (part.end - part.start) // HOLES
+    account = Aggregation(OffsetPlan(done.terms, before), "/state", 1)
+    state = State.open(str(made.folder / "model.state"), done.terms.drain_id)
+    bounds, step = (part.start, part.end), (part.end - part.start) // HOLES
     finished = tuple((n, n + 1) for n in range(part.start + 1, part.end, step))
-    claims = [f"{n}/{TASKS}" for n in range(TASKS)]
-    account = Aggregation(plan, "/state", 1)
-    subs = {claim: {number: HOLES} for claim in claims}
-    account.begin(1, {number: wave}, {number: (wave,)}, subs, {})
-    dispatch = account.dispatch([(1, claim)] for claim in claims)
     begun, reported = Progress(part.start), Progress(part.start + 1, finished)
     counts = {number: Counts(HOLES, HOLES)}
+
+    given_s = time.process_time()
+    subs = {shard: {number: HOLES} for shard in range(TASKS)}
+    of = account.begin(1, TASKS, {number: bounds}, {number: (bounds,)}, subs, {})
+    share = TaskShare({number: TaskInput(*bounds, HOLES, 0)})
+    state.give(1, of.number, {task.shard.number: share for _, task in account.free()})
+    give_s = time.process_time() - given_s
+
     records = [
-        encode_record(TaskRecord({claim: {number: reported}}, counts), {claim: {number: begun}})
-        for claim in claims
+        encode_record(
+            TaskRecord({task.claim: {number: reported}}, counts), {task.claim: {number: begun}}
+        )
+        for task in of.tasks
     ]
-    begun_s = time.process_time()
-    for task, record in zip(dispatch.tasks, records, strict=True):
-        account.add_progress(task, decode_line(record, Head))
+    folded_s = time.process_time()
+    for task, record in zip(of.tasks, records, strict=True):
+        account.add_progress(of, task, decode_line(record, Head))
     account.claims()
-    return time.process_time() - begun_s
+    fold_s = time.process_time() - folded_s
+
+    ended_s = time.process_time()
+    account.end_slice(of)
+    return give_s + time.process_time() - ended_s, fold_s

@@ -1,4 +1,4 @@
-"""Drains a backlog whose hot lane moves, in waves of about a stretch.
+"""Drains a backlog whose hot lane moves, in slices of about a stretch.
 
 In every second stretch of the backlog except the last ones, another sub-key has calls for twice the
 time of the stretch, one after the other.
@@ -16,7 +16,7 @@ import orjson
 from scenarios.spark_scale.drains import Bench, on_spark
 
 CONCURRENCY, LATENCY_MS = 200, 100
-STRETCHES, STRETCH_S = 8, 20  # A stretch is long compared with the start of a dispatch.
+STRETCHES, STRETCH_S = 8, 20  # A stretch is long compared with the start of a task.
 MEAN = 50
 MESSAGES = STRETCH_S * CONCURRENCY * 1000 // LATENCY_MS // MEAN  # The messages of a stretch.
 HOT = 2 * MESSAGES * MEAN // CONCURRENCY
@@ -53,8 +53,8 @@ def compare(made: Bench, stretches: int = STRETCHES) -> dict[str, Any]:
     found = made.drain(topic, "Wait", CONCURRENCY, [*options, f"latency_ms={LATENCY_MS}"])
     ratio = found.elapsed_s / max(work_s, longest_s)
     print(
-        f"{found.waves} waves: {found.elapsed_s:.1f} s, W/C {work_s:.1f} s, L {longest_s:.1f} s:"
+        f"{found.slices} slices: {found.elapsed_s:.1f} s, W/C {work_s:.1f} s, L {longest_s:.1f} s:"
         f" {ratio:.3f} of max(W/C, L), {MOST} at most: {'met' if ratio <= MOST else 'NOT MET'}",
         flush=True,
     )
-    return {"ratio": ratio, "elapsed_s": found.elapsed_s, "work_s": work_s, "waves": found.waves}
+    return {"ratio": ratio, "elapsed_s": found.elapsed_s, "work_s": work_s, "slices": found.slices}

@@ -82,11 +82,11 @@ class Cost(NamedTuple):
         return Cost(*(mine - its for mine, its in zip(self, other, strict=True)))
 
 
-def drain(made: Bench, topic: str, slots: int, options: Sequence[str]) -> Cost:
+def drain(made: Bench, topic: str, slots: int) -> Cost:
     """Drain once with a handler that does nothing, on ``local[slots]``."""
     events = Events(made.folder)
     conf = ("--spark-conf", f"drainer.tasks={slots}")  # By default, at most one for each core.
-    options = [*on_spark(f"local[{slots}]"), *conf, *events.options, *options]
+    options = [*on_spark(f"local[{slots}]"), *conf, *events.options]
     found = made.drain(topic, "Nothing", 1000, options)
     shuffled, tasks = events.shuffled()
     return Cost(found.elapsed_s, found.processor_s, shuffled, found.sent, tasks)
@@ -101,11 +101,7 @@ def empty(master: str, tasks: int) -> dict[str, float]:
 
 
 def compare(
-    made: Bench,
-    names: Sequence[str],
-    slots_tried: Sequence[int],
-    options: Sequence[str],
-    times: int,
+    made: Bench, names: Sequence[str], slots_tried: Sequence[int], times: int
 ) -> dict[str, Any]:
     """Print a table with each load by the number of slots. Return the rows by load and slots.
 
@@ -115,7 +111,7 @@ def compare(
     """
     made.fill("one", ONE.records)
     empty_s = {slots: empty(f"local[{slots}]", slots)["task_s"] for slots in slots_tried}
-    start = {slots: drain(made, "one", slots, options) for slots in slots_tried}
+    start = {slots: drain(made, "one", slots) for slots in slots_tried}
     print("| slots | an empty task, processor ms | a drain of one message, s | processor s |")
     print("|---|---|---|---|")
     for slots, cost in start.items():
@@ -130,7 +126,7 @@ def compare(
         log = made.fill(name, LOADS[name].records)
         first: dict[str, float] = {}
         for slots in slots_tried:
-            costs = [drain(made, name, slots, options).beyond(start[slots]) for _ in range(times)]
+            costs = [drain(made, name, slots).beyond(start[slots]) for _ in range(times)]
             cost = Cost(*map(statistics.median, zip(*costs, strict=True)))
             row = cost._asdict() | {"log": log, "slots": slots, "load": name}
             row["net_s"] = cost.processor_s - cost.tasks * empty_s[slots]

@@ -1,8 +1,8 @@
 """Takes a picture of what Spark's SQL tab shows of a running drain: its queries, and the plan of
 one.
 
-The upper part of the picture has the queries of the drain by name. The lower part has the plan of a
-dispatch with its numbers of rows.
+The upper part of the picture has the queries of the drain by name. The lower part has the plan of
+one of them, with its numbers of rows: it reads and handles a slice.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from scenarios.spark_scale.slots import Load
 TOPIC, GROUP = "orders", "indexer"
 MESSAGES, CONCURRENCY, LATENCY_MS = 6_000, 400, 40
 SLICE = "512KiB"
-DISPATCHES = 3  # The picture is taken once this many dispatches are done.
+SLICES = 3  # The picture is taken once this many slices are drained.
 PATIENCE_S = 240.0
 WIDTH, HEIGHT = 1280, 1600  # All of it is seen without scrolling.
 FADES_MS = 500
@@ -80,8 +80,8 @@ def queries(address: str) -> list[dict[str, Any]]:
     return sorted(found, key=lambda each: each["id"])
 
 
-def dispatches_done(address: str) -> list[dict[str, Any]]:
-    """Return the queries that handled something, which have a shuffle, and that are over."""
+def slices_done(address: str) -> list[dict[str, Any]]:
+    """Return the queries of slices, which have a shuffle, as far as they are over."""
     return [
         each
         for each in queries(address)
@@ -145,8 +145,8 @@ def main() -> None:
         def picture(where: list[str]) -> None:
             process = begin(folder, broker.bootstrap_servers, where)
             try:
-                wait_for(lambda: len(dispatches_done(address)) >= DISPATCHES, process)
-                shoot(page, address, dispatches_done(address)[-1]["id"], given.out)
+                wait_for(lambda: len(slices_done(address)) >= SLICES, process)
+                shoot(page, address, slices_done(address)[-1]["id"], given.out)
                 still = process.poll() is None
             finally:
                 process.terminate()

@@ -33,9 +33,6 @@ def test_stages_have_the_drain_and_the_step(command: Command) -> None:
 
     drain = json.loads(command.plan(topic).read_text())["drain_id"]
     steps = {stage["description"] for stage in stages}
-    assert {step.partition(f"drainer {drain}: ")[2].split()[0] for step in steps} == {
-        "read",
-        "dispatch",
-    }
+    assert {step.partition(f"drainer {drain}: ")[2] for step in steps} == {"slice 1"}
     assert f"Spark's UI is at http://127.0.0.1:{port}\n" in outcome.err
     assert "INFO SparkContext: Running Spark version" in outcome.err

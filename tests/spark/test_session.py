@@ -82,7 +82,7 @@ def test_workers_are_forked_from_a_process_that_has_drainer_imported_and_only_on
     imports = "import drainer.spark.task.daemon, sys, os; had = set(sys.modules)"
     threads = "assert len(os.listdir('/proc/self/task')) == 1" if sys.platform == "linux" else ""
     # The rest imports pyarrow, which starts a thread.
-    rest = "import drainer.spark.task.handling, drainer.spark.read.slices"
+    rest = "import drainer.spark.task.handling, drainer.spark.reading.slices"
     printed = "print(*sorted(each for each in set(sys.modules) - had if 'drainer' in each))"
     code = "\n".join([imports, threads, rest, printed])
     command = [sys.executable, "-c", code]
