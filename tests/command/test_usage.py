@@ -81,7 +81,6 @@ def run(words: str, plan: Path = Path("p"), **env: str) -> Result:
         (f"{ON_SPARK} --spark-conf drainer.task=4", "no setting drainer.task", "drainer.tasks"),
         (f"{ON_SPARK} --spark-conf spark.submit.pyFiles=none.zip", "does not exist", ""),
         (f"{LIMITS} --bytes 1KiB,,2KiB", "--bytes '' is not a size", ""),
-        (f"{LIMITS} --master sc://h", "Spark Connect", "local[4]"),
         (f"{LIMITS} --bytes 0", "--bytes 0 is not a message size", ""),
         (f"{LIMITS} --bytes 1KiB,1024", "--bytes has a value twice", ""),
         (f"{LIMITS} --precision 0", "--precision '0' is not a share from 1% to 50%", ""),

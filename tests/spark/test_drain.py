@@ -163,6 +163,21 @@ def test_a_failure_halts_all_tasks_and_either_engine_goes_on_and_secrets_are_wri
     story.ensure_done(in_process, repeated=None)
 
 
+@pytest.mark.long
+def test_lanes_keep_their_order_across_200_slices_which_leave_nothing(
+    story: Story, ensure_let_go: Callable[[], None]
+) -> None:
+    ops = [["hot", f"k{n % 7}", f"j{n % 3}"] for n in range(400)]
+    story.fill(ops[:300], ops[300:])
+
+    summary = story.run(slice_bytes=2 * (len(b"one") + len(value_of(ops[0]))))
+
+    story.ensure_done(summary)
+    assert summary.engine_counts["slices"] >= 150
+    assert states(story.folder) == []
+    ensure_let_go()
+
+
 PARKS = FailureSettings(retries=0, on_failure=OnFailure.PARK, breaker=False)
 
 

@@ -226,7 +226,7 @@ def test_when_the_jvm_is_killed_only_drainer_s_own_error_is_printed() -> None:
 
 @local
 @pytest.mark.parametrize(
-    ("cores", "tasks", "handling"), [(3, None, 3), (3, "20", 20), (24, None, 21), (64, None, 21)]
+    ("cores", "tasks", "handling"), [(3, None, 3), (3, "20", 20), (24, None, 24), (64, None, 24)]
 )
 def test_no_more_local_tasks_than_cores_handle_at_once_unless_that_is_wanted(
     spark: SparkSession,

@@ -16,11 +16,10 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from drainer.errors import UsageError
 from drainer.message import Origin
-from drainer.spark.reading.columns import ddl
 from drainer.spark.reading.options import OffsetRange, ReadOptions
 from drainer.spark.reading.stream import StreamReader
 from kafka.reader import numbered
@@ -272,9 +271,7 @@ def test_a_kill_loses_no_record_and_repeats_only_the_micro_batch_that_had_not_en
 
 def reader_of(**options: str) -> StreamReader:
     parsed = ReadOptions.parse({"subscribe": "orders", **options})
-    schema = StructType.fromDDL(ddl(["value"]))
-    assert isinstance(schema, StructType)
-    return StreamReader(parsed, schema)
+    return StreamReader(parsed, StructType([StructField("value", BinaryType())]))
 
 
 def of(offsets: dict[str, int], began: dict[str, int] | None = None, id: str = "x") -> Any:

@@ -25,8 +25,8 @@ def state(tmp_path: Path) -> State:
     return driven(made, 2)
 
 
-def plan_at(state: State, epoch: int = 2, dispatch: int = 3) -> OffsetPlan:
-    return changed(PLAN, state=StateReference(state.uri, epoch, dispatch))
+def plan_at(state: State, epoch: int = 2, slice_: int = 3) -> OffsetPlan:
+    return changed(PLAN, state=StateReference(state.uri, epoch, slice_))
 
 
 @pytest.fixture
@@ -37,11 +37,11 @@ def file(tmp_path: Path, state: State) -> PlanFile:
 
 
 def report(
-    state: State, dispatch: int, shard: int, *reported: dict[int, Progress], number: int = 0
+    state: State, slice_: int, shard: int, *reported: dict[int, Progress], number: int = 0
 ) -> None:
     epoch = state.epoch()
     assert epoch is not None
-    attempt = Attempt(epoch, dispatch, shard, number)
+    attempt = Attempt(epoch, slice_, shard, number)
     of = Shard(shard, 8)
     starts: dict[int, int] = {Stream(0, of): 120, Stream(2, of): 0}
     records = state.begin(attempt, starts)
@@ -72,7 +72,7 @@ def test_what_tasks_reported_is_in_the_plan(file: PlanFile, state: State) -> Non
 
 
 def test_what_the_plan_left_behind_is_not_taken_in_again(file: PlanFile, state: State) -> None:
-    """The driver died before it could remove the dispatch."""
+    """The driver died before it could remove the slice."""
     report(state, 2, 2, {0: done(123, count=3)})
     report(state, 3, 3, {0: done(122, count=2)})
     report(state, 4, 2, {0: done(121, count=1)})

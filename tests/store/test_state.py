@@ -20,10 +20,18 @@ from drainer.engine.runtime import boottime_s
 from drainer.errors import Interrupted, LockLost, StateLost, StateRefused
 from drainer.model.progress import Partial, Progress
 from drainer.model.unhandled import Unhandled
+from drainer.spark.reading.slices import Manifest
 from drainer.spark.state import state as state_module
 from drainer.spark.state.lease import Process, is_dead, this_process
 from drainer.spark.state.records import Head, TaskRecords
-from drainer.spark.state.state import Attempt, DriverControl, State, state_beside
+from drainer.spark.state.state import (
+    Attempt,
+    DriverControl,
+    State,
+    TaskInput,
+    TaskShare,
+    state_beside,
+)
 from drainer.store import plan_file
 from drainer.store.journal import encode_line
 from store.plans import PLAN
@@ -379,3 +387,44 @@ def test_a_handler_that_is_closed_late_leaves_nothing_in_a_folder_that_was_remov
         state.opening(1)
 
     assert names_in(state.objects) == []
+
+
+# --- slices, and who handles what of them ---
+
+
+def test_the_manifest_of_the_first_reader_of_a_span_counts(state: State) -> None:
+    first, second = Manifest(0, 5, 9, subs={1: 4}), Manifest(0, 5, 9, subs={1: 3})
+    state.submit(1, 7)
+    known: dict[int, Manifest] = {}
+    state.spans(1, 7, Manifest, known)
+    assert known == {}
+
+    assert state.add_span(1, 7, 0, first) == first
+    assert state.add_span(1, 7, 0, second) == first
+    assert state.add_span(1, 7, 12, second) == second
+    state.spans(1, 7, Manifest, known)
+
+    assert known == {0: first, 12: second}
+    assert state.shares() == [], "no task has begun"
+
+
+def test_a_reader_that_wakes_up_after_its_slice_was_removed_leaves_nothing(state: State) -> None:
+    state.submit(1, 7)
+    state.remove_slice(1, 7)
+    if state.objects.is_local:
+        with pytest.raises(StateLost):
+            state.add_span(1, 7, 0, Manifest(0, 5, 9))
+        assert "7" not in state.objects.children(f"{DRAIN}/1")
+
+
+def test_a_task_finds_its_share_once_the_driver_gives_it(state: State) -> None:
+    share = TaskShare({3: TaskInput(5, 9, 4, 2**62)}, ("'a'",), (3,))
+    state.submit(1, 7)
+    assert state.share((1, 7, 2)) is None
+
+    state.give(1, 7, {2: share, 0: TaskShare()})
+
+    assert state.share((1, 7, 2)) == share
+    assert state.share((1, 7, 0)) == TaskShare()
+    assert state.share((1, 7, 1)) is None
+    assert state.attempts((1, 7, 2)) == []
