@@ -16,6 +16,8 @@ from scenarios.spark_chaos.standalone import standalone
 
 pytestmark = pytest.mark.long
 
+WAITS_S = 3.0  # A task that has nothing to wait for begins sooner.
+
 
 def test_an_executor_that_never_comes_is_reported_and_ctrl_c_ends_the_wait(
     command: Command, tmp_path: Path
@@ -81,12 +83,17 @@ def test_an_executor_lost_for_good_takes_the_slot_of_a_task_that_waits_for_its_o
             topic, "--master", spark.url, *state, *words, *size, "-c", "20", pause_ms=300
         )
 
-        def next_has_begun() -> bool:
+        def next_waits() -> bool:
+            """Whether the hot lane is all that is left, so that the next task of it waits."""
             lines = [line for line in command.record.lines() if line.mark == "begun"]
-            last = {"hot" in (line.keys or ()): line.place[1] for line in lines}
-            return last.get(True, slice_) < slice_ <= last.get(False, 0)
+            last = {"hot" in (line.keys or ()): line for line in lines}
+            hot, other = last.get(True), last.get(False)
+            if hot is None or other is None:
+                return False
+            is_last = hot.place[1] < slice_ <= other.place[1]
+            return is_last and hot.at_s > other.at_s + WAITS_S
 
-        eventually(lambda: not running.running or next_has_begun(), "the next slice begins", 120)
+        eventually(lambda: not running.running or next_waits(), "the next slice waits", 120)
         assert running.running, running.err
         pid = next(e.pid for e in reversed(command.record.lines()) if "hot" in (e.keys or ()))
         lost = next(worker for worker in workers if worker.pid in ancestors(pid))

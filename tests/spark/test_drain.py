@@ -8,16 +8,21 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from core.letters import Sample
-from drainer.errors import EXIT_DEAD_LETTERS, EXIT_HALTED, Refused
+from drainer.engine.checkpointer import Checkpointer
+from drainer.errors import EXIT_DEAD_LETTERS, EXIT_HALTED, EXIT_INTERRUPTED, Refused
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Message, Origin, SubMessage, Unsplit
 from drainer.model.claims import key_hash
 from drainer.model.settings import FailureSettings, Limit, OnFailure
 from drainer.policy.redrive import NOT_MATCHED
+from drainer.spark.assign import slicing
+from drainer.spark.reading.slices import Manifest
+from drainer.spark.state.state import State
 from kafka.sender import letters_in, sending
 from scenarios.fill import create_topic
 from spark.story import FIXED, HANDLER, Op, Ops, Story, value_of
@@ -178,6 +183,15 @@ def test_lanes_keep_their_order_across_200_slices_which_leave_nothing(
     ensure_let_go()
 
 
+def test_the_chunks_of_several_spans_of_a_partition_come_in_order(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slicing, "FIRST_SPAN_BYTES", 1)  # As many spans as there are slots.
+    story.fill([["hot", f"k{n % 7}"] for n in range(400)])
+
+    story.ensure_done(story.run())
+
+
 PARKS = FailureSettings(retries=0, on_failure=OnFailure.PARK, breaker=False)
 
 
@@ -286,7 +300,7 @@ def test_a_task_with_many_lanes_has_the_calls_that_one_with_a_hot_lane_can_t_mak
     others = (f"k{n}" for n in range(10_000) if key_hash(f"k{n}") % 2 != key_hash("hot") % 2)
     story.fill([["hot", *islice(others, 5)] for _ in range(150)])
 
-    summary = story.run(concurrency=8, pause_ms="20")
+    summary = story.run(concurrency=8, pause_ms="50")
 
     assert summary.exit_code == 0
     story.ensure_all()
@@ -380,3 +394,53 @@ def test_letters_are_redriven_in_order_and_those_left_alone_stay(story: Story) -
     assert list((rest.left_alone or {}).values()) == [1]
     ended = story.record.done()
     assert len(ended) == len(set(ended)) == LETTERS + len(FIXED)
+
+
+@pytest.mark.long
+def test_a_span_that_is_read_again_must_be_what_was_read_first(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.fill(messages(200, 6))
+    submit = State.submit
+
+    def read_by_another(state: State, epoch: int, number: int) -> None:
+        submit(state, epoch, number)
+        if number == 2:
+            state.add_span(epoch, number, 0, Manifest(0, 0, 1, subs={0: 9}, checksums={0: 1}))
+
+    monkeypatch.setattr(State, "submit", read_by_another)
+
+    stopped = story.run(slice_bytes=2_000)
+
+    assert stopped.exit_code == EXIT_INTERRUPTED
+    assert "had lost 9 sub-messages and read them again" in str(stopped.cause)
+    monkeypatch.undo()
+    story.ensure_done(story.resume())
+
+
+@pytest.mark.long
+def test_what_split_rejects_is_in_the_plan_before_tasks_handle_the_slice(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixed = messages(60, 25)
+    mixed[20] = "!ValueError"
+    story.fill(mixed)
+    give, wait, order = State.give, Checkpointer.wait_until_written, list[str]()
+
+    async def wait_until_written(checkpointer: Checkpointer) -> None:
+        await wait(checkpointer)
+        reference = story.plan.account.state
+        assert reference is not None
+        order.append(reference.units[0])
+
+    def look(state: State, *given: Any) -> None:
+        order.append("given")
+        give(state, *given)
+
+    monkeypatch.setattr(Checkpointer, "wait_until_written", wait_until_written)
+    monkeypatch.setattr(State, "give", look)
+
+    policy = FailureSettings(on_failure=OnFailure.DEAD_LETTER)
+    assert story.run(failures=policy).exit_code == EXIT_DEAD_LETTERS
+
+    assert order[:2] == ["20", "given"]

@@ -40,6 +40,7 @@ from drainer.spark.state.records import TaskStatus
 from drainer.spark.state.state import Attempt
 
 QUIET_S = 3.0  # After this long without a report, a task counts as silent.
+NO_SLOT_S = 10.0  # After this long without a task, Spark has no slot for any.
 LOST = 4  # After this many times as long, it counts as lost.
 BEHIND = 0.5  # A task with less than this share of the average progress is a straggler.
 
@@ -150,7 +151,7 @@ class TaskMonitor(MetricsSampler):
         """The trouble that a task has reported, or that keeps all tasks waiting; None if all is
         well."""
         waited_s = self._clock() - self._given_s
-        if waited_s > QUIET_S and set(map(self._state, self._tasks)) == {WAITING}:
+        if waited_s > NO_SLOT_S and set(map(self._state, self._tasks)) == {WAITING}:
             return f"Spark has no slot for any of the slice's {len(self._tasks)} tasks"
         return next((each.trouble for each in self._now if each.trouble), None)
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Coroutine, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -77,6 +76,7 @@ class _Query:
         number: the number of its slice.
         reader, runner: the functions of its tasks.
         job: the future of its end.
+        slots: how many slots there were when it began.
         contents: what its slice has; None while that is read.
         yields: is set if its tasks have left their slots to those of an earlier slice, until it has
             begun again.
@@ -86,6 +86,7 @@ class _Query:
     reader: SliceReader
     runner: TaskRunner
     job: asyncio.Future[Outcomes]
+    slots: int
     yields: asyncio.Event | None = None
     contents: SliceContents | None = None
 
@@ -301,7 +302,9 @@ class SliceRunner:
         )
         await blocking_call(self.state.submit, self.handler.epoch, self._number)
         job = self._begun(reader, runner)
-        self._queries[self._number] = query = _Query(self._number, reader, runner, job)
+        self._queries[self._number] = query = _Query(
+            *(self._number, reader, runner, job), self.slots.count
+        )
         return query
 
     def _begun(self, reader: SliceReader, runner: TaskRunner) -> asyncio.Future[Outcomes]:
@@ -383,26 +386,26 @@ class SliceRunner:
         await blocking_call(self.state.give, self.handler.epoch, query.number, shares)
 
     async def _yield_slots(self) -> None:
-        """Begin the newest query again later if a task of an earlier slice has lost its slot.
+        """Begin queries again later if a task of an earlier slice has lost its slot.
 
-        Spark repeats that task once a slot is free. If Spark has lost executors, tasks of the
-        newest slice may have all slots that are left, and wait for that very task.
+        Spark repeats that task once a slot is free. If Spark has lost executors, tasks of later
+        slices may have all slots that are left, and wait for that very task.
         """
-        if len(self._aggregation.slices) < 2:
-            return
-        *earlier, newest = self._aggregation.slices.values()
-        query = self._queries.get(newest.number)
-        if query is None or query.contents is None:
-            return
-        lost = any(map(self.monitor.is_lost, chain.from_iterable(each.tasks for each in earlier)))
-        if lost and not query.yields and not all(task.given for task in newest.tasks):
-            query.yields = asyncio.Event()
-            with suppress(DrainerError):  # If Spark is gone, the query ends by itself.
-                await blocking_call(self.queries.cancel, query.name)
-        elif query.yields and not lost and query.job.done():
-            query.job = self._begun(query.reader, query.runner)
-            query.yields.set()
-            query.yields = None
+        lost = False
+        for number, each in list(self._aggregation.slices.items()):
+            query = self._queries.get(number)
+            if query is not None and query.contents is not None:
+                waits = not all(task.given for task in each.tasks)
+                fewer = self.slots.count < query.slots
+                if lost and waits and fewer and query.yields is None:
+                    query.yields = asyncio.Event()
+                    with suppress(DrainerError):  # If Spark is gone, the query ends by itself.
+                        await blocking_call(self.queries.cancel, query.name)
+                elif query.yields is not None and not lost and query.job.done():
+                    query.job = self._begun(query.reader, query.runner)
+                    query.yields.set()
+                    query.yields = None
+            lost = lost or any(map(self.monitor.is_lost, each.tasks))
 
     async def _see_to_end(self, query: _Query, of: Slice) -> None:
         """Wait for the end of a query, and add its outcome to the account."""

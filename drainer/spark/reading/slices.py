@@ -29,7 +29,7 @@ from drainer.policy.redrive import selects
 from drainer.spark.session.failure import carrying
 from drainer.spark.task.chunk import CHECKSUM_MASK, ChunkWriter, why_whole
 from drainer.spark.task.python_worker import HandlerSpec, OpenHandler, python_worker
-from drainer.spark.task.rows import Row, batches_of
+from drainer.spark.task.rows import Row, batches_of, counted
 from drainer.split.splitting import PAST, Outage, SplitFunction, split_failed, split_or_reject
 
 DONE = -1  # In place of a shard's number, it means that the sub-message was finished before.
@@ -147,13 +147,16 @@ class _SpanReader:
         self._units: list[int] = []
 
     def rows(self) -> Iterator[Row]:
-        """Yield the chunks of the span, and note its manifest in the state."""
+        """Yield the chunks of the span and its counts, and note its manifest in the state."""
         found, begun_s = self._manifest, thread_time()
         for row in self._chunks():
             found.subs[row.shard] = found.subs.get(row.shard, 0) + row.subs
             checksum = found.checksums.get(row.shard, 0) + row.checksum
             found.checksums[row.shard] = checksum & CHECKSUM_MASK
             yield row
+        for shard, subs in found.subs.items():
+            checksum = found.checksums[shard]
+            yield Row(shard, counted(found.partition), found.start, subs, checksum, b"")
         found.delivered, found.units = ranges_of(self._delivered), ranges_of(self._units)
         found.processor_s = thread_time() - begun_s
         epoch, number = self._task.handler.epoch, self._task.slice

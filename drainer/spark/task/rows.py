@@ -1,4 +1,9 @@
-"""Rows of Arrow batches: the chunks of a slice, as ``mapInArrow`` takes and returns them."""
+"""Rows of Arrow batches: the chunks of a slice, as ``mapInArrow`` takes and returns them.
+
+The chunks of a span are followed by a *count* for each shard: a row without a body, which has the
+number and the checksum of the span's sub-messages in the shard. The number of its partition is
+below 0 (``counted``), so a task gets all counts before the first chunk.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +25,10 @@ _TYPES = {"int": ("i", pa.int32()), "long": ("q", pa.int64()), "binary": ("", pa
 
 
 class Row(NamedTuple):
-    """A chunk.
+    """A chunk, or a count.
 
     Attributes:
-        offset: the offset of the first message.
+        offset: the offset of the first message, or the offset at which the span begins.
         subs: the number of sub-messages.
         checksum: a checksum that tells which sub-messages they are.
     """
@@ -34,6 +39,11 @@ class Row(NamedTuple):
     subs: int
     checksum: int
     body: bytes
+
+
+def counted(partition: int) -> int:
+    """Return the partition of a count from that of chunks, and the other way round."""
+    return -1 - partition
 
 
 def batches_of(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:

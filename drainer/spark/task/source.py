@@ -14,7 +14,7 @@ from drainer.model.claims import Shard, Stream
 from drainer.model.plan import OffsetPlan
 from drainer.spark.state.state import TaskInput
 from drainer.spark.task.chunk import CHECKSUM_MASK, decode_chunk
-from drainer.spark.task.rows import Row
+from drainer.spark.task.rows import Row, counted
 
 AHEAD_BYTES = 8 * 1024 * 1024  # This much is taken from Spark before the engine wants it.
 WAIT_S = 0.1
@@ -27,7 +27,8 @@ class ChunkSource:
     """Chunks as a source of messages. A thread takes them from Spark as Spark delivers them.
 
     The source compares what it gets of each partition with what the manifests say was ``given``.
-    Offsets without a chunk count as holes, so a chunk that is missing would not be noticed.
+    Offsets without a chunk count as holes, so a chunk that is missing would not be noticed. Counts
+    of each span come before all chunks, so that most differences show before the first call.
     """
 
     rows: Iterable[Row]
@@ -87,24 +88,35 @@ class ChunkSource:
     def _checked(self) -> Iterator[tuple[Origin, Row]]:
         """Yield the chunks with the origins of their messages, by offset.
 
-        Raises Interrupted if they are not those that the readers have counted.
+        Raises Interrupted if they are not those that were read: before the first chunk if the
+        counts tell, and at the end otherwise.
         """
-        read = dict.fromkeys(self.given, (0, 0))
+        counts, read = dict.fromkeys(self.given, (0, 0)), dict.fromkeys(self.given, (0, 0))
+        compared = False
         for row in self.rows:
-            origin = self._origins.get(row.partition)
+            is_count = row.partition < 0
+            number = counted(row.partition) if is_count else row.partition
+            origin, found = self._origins.get(number), counts if is_count else read
             if origin is None or row.shard != self.shard.number:
                 raise Interrupted(
                     f"Spark gave the task of shard {self.shard.number} rows of shard {row.shard} in"
-                    f" partition {row.partition}, which are not its own",
+                    f" partition {number}, which are not its own",
                     hint=DOES_IT_SHUFFLE,
                 )
-            subs, checksum = read[row.partition]
-            read[row.partition] = subs + row.subs, (checksum + row.checksum) & CHECKSUM_MASK
-            yield origin, row
+            if not is_count and not compared:
+                self._ensure_same(counts)
+                compared = True
+            subs, checksum = found[number]
+            found[number] = subs + row.subs, (checksum + row.checksum) & CHECKSUM_MASK
+            if not is_count:
+                yield origin, row
+        self._ensure_same(read)
+
+    def _ensure_same(self, found: Mapping[int, tuple[int, int]]) -> None:
         for number, (start, end, *wanted) in self.given.items():
-            if read[number] != tuple(wanted):
+            if found[number] != tuple(wanted):
                 raise Interrupted(
-                    f"Spark gave the task of shard {self.shard.number} {read[number][0]:,}"
+                    f"Spark gave the task of shard {self.shard.number} {found[number][0]:,}"
                     f" sub-messages of partition {number}, offsets {start:,} to {end - 1:,}, but"
                     f" {wanted[0]:,} were read, or others",
                     hint=DOES_IT_SHUFFLE,
