@@ -239,8 +239,7 @@ class SparkRun:
         try:
             await self.checkpointer.save(commit=False)
         except BaseException:
-            self._work.stop()
-            await self._work.cancel()
+            await self._leave_tasks()
             raise
         self.checkpointer.start()
         self._working = spawn(self._work.run(), "slices", self.ending.end)

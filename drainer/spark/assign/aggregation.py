@@ -313,7 +313,8 @@ class Aggregation:
     def wants_next(self, slots: int) -> bool:
         """Whether the next slice should be read, with so many slots for tasks.
 
-        That is so once the first task of the newest slice has ended: then nothing waits for a slot.
+        That is so once a slot is free for a task of it. With as many tasks as slots, a slot is free
+        when the first task of the newest slice has ended.
         """
         open_ = len(self.slices)
         return not open_ or (open_ < OPEN_MOST and self.busy < slots)

@@ -41,7 +41,7 @@ from drainer.spark.state.state import Attempt
 
 QUIET_S = 3.0  # After this long without a report, a task counts as silent.
 NO_SLOT_S = 10.0  # After this long without a task, Spark has no slot for any.
-LOST = 4  # After this many times as long, it counts as lost.
+LOST_S = 60.0  # After this long, it counts as lost. A handler may block its event loop for a while.
 BEHIND = 0.5  # A task with less than this share of the average progress is a straggler.
 
 
@@ -120,7 +120,7 @@ class TaskMonitor(MetricsSampler):
     def is_lost(self, task: SliceTask) -> bool:
         """Return whether a task that may begin has not been heard of for long."""
         at_work = task.given and task.left and not task.is_over
-        return bool(at_work) and self._clock() - task.reported_s > LOST * self._quiet_s
+        return bool(at_work) and self._clock() - task.reported_s > LOST_S
 
     def note_end(self, of: Slice) -> None:
         """Note that a slice is over, and keep the sum of what its tasks reported."""

@@ -76,7 +76,6 @@ class _Query:
         number: the number of its slice.
         reader, runner: the functions of its tasks.
         job: the future of its end.
-        slots: how many slots there were when it began.
         contents: what its slice has; None while that is read.
         yields: is set if its tasks have left their slots to those of an earlier slice, until it has
             begun again.
@@ -86,7 +85,6 @@ class _Query:
     reader: SliceReader
     runner: TaskRunner
     job: asyncio.Future[Outcomes]
-    slots: int
     yields: asyncio.Event | None = None
     contents: SliceContents | None = None
 
@@ -185,31 +183,31 @@ class SliceRunner:
 
     def _begin_if_due(self) -> bool:
         """Begin to read the next slice if that is due; return whether one is read now."""
-        if self._aggregation.wants_next(self.slots.count):
+        yields = any(query.yields for query in self._queries.values())
+        if not yields and self._aggregation.wants_next(self.slots.count):
             return self.begin()
         return self.reading is not None
 
     async def run(self) -> None:
-        """Drain until nothing is left, or until something ends the drain."""
-        try:
-            while not self.stopped and (self._begin_if_due() or self._aggregation.slices):
-                reading = () if self.reading is None else (self.reading,)
-                waited = {*reading, *self._ends}
-                await asyncio.wait(waited, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
-                if self.reading is not None and self.reading.done():
-                    self.reading.result()
-                    self.reading = None
-                for each in [each for each in self._ends if each.done()]:
-                    self._ends.remove(each)
-                    each.result()
-                await self._give()
-                await self._yield_slots()
-            if self.stopped:
-                await asyncio.gather(*self._ends)
-                await asyncio.Event().wait()  # The driver cancels this once all tasks are at rest.
-        finally:
-            for each in self._ends:
-                each.cancel()
+        """Drain until nothing is left, or until something ends the drain.
+
+        Queries that are under way then go on to their ends, unless ``cancel`` is called.
+        """
+        while not self.stopped and (self._begin_if_due() or self._aggregation.slices):
+            reading = () if self.reading is None else (self.reading,)
+            waited = {*reading, *self._ends}
+            await asyncio.wait(waited, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+            if self.reading is not None and self.reading.done():
+                self.reading.result()
+                self.reading = None
+            for each in [each for each in self._ends if each.done()]:
+                self._ends.remove(each)
+                each.result()
+            await self._give()
+            await self._yield_slots()
+        if self.stopped:
+            await asyncio.gather(*self._ends)
+            await asyncio.Event().wait()  # The driver cancels this once all tasks are at rest.
         self._end(self._left_over())
 
     def stop(self) -> None:
@@ -289,7 +287,7 @@ class SliceRunner:
             spans=spans,
             known=self.plan.account.claims,
             failures=self.settings.failures,
-            share=1 / min(len(spans), slots),
+            share=1 / min(len(spans), max(1, self.slots.count)),  # Spark reads on all slots.
             message_bytes=self.message_bytes,
         )
         runner = TaskRunner(
@@ -302,9 +300,7 @@ class SliceRunner:
         )
         await blocking_call(self.state.submit, self.handler.epoch, self._number)
         job = self._begun(reader, runner)
-        self._queries[self._number] = query = _Query(
-            *(self._number, reader, runner, job), self.slots.count
-        )
+        self._queries[self._number] = query = _Query(self._number, reader, runner, job)
         return query
 
     def _begun(self, reader: SliceReader, runner: TaskRunner) -> asyncio.Future[Outcomes]:
@@ -333,8 +329,10 @@ class SliceRunner:
             *(self.state.give, self.handler.epoch, query.number),
             {shard: TaskShare() for shard in range(query.reader.of)},
         )
-        await asyncio.shield(query.job)
-        del self._queries[query.number]
+        try:
+            await asyncio.shield(query.job)
+        finally:
+            del self._queries[query.number]
 
     async def _add(self, query: _Query, found: SliceContents) -> None:
         """Add a slice that was read to the account. Its tasks wait for their shares."""
@@ -396,8 +394,7 @@ class SliceRunner:
             query = self._queries.get(number)
             if query is not None and query.contents is not None:
                 waits = not all(task.given for task in each.tasks)
-                fewer = self.slots.count < query.slots
-                if lost and waits and fewer and query.yields is None:
+                if lost and waits and query.yields is None:
                     query.yields = asyncio.Event()
                     with suppress(DrainerError):  # If Spark is gone, the query ends by itself.
                         await blocking_call(self.queries.cancel, query.name)
@@ -405,6 +402,7 @@ class SliceRunner:
                     query.job = self._begun(query.reader, query.runner)
                     query.yields.set()
                     query.yields = None
+                    self.monitor.note_begin([task for task in each.tasks if task.given])
             lost = lost or any(map(self.monitor.is_lost, each.tasks))
 
     async def _see_to_end(self, query: _Query, of: Slice) -> None:
@@ -418,7 +416,7 @@ class SliceRunner:
                 raise
             meant = await self._meant(error)
             raise meant from (error.__cause__ if meant is error else error)
-        whole = True
+        whole = not self.stopped  # After a stop, tasks that have not begun do nothing.
         try:
             await self.read_reports()
             for number, outcome in outcomes:
@@ -502,6 +500,8 @@ class SliceRunner:
                 task = of.tasks[attempt.task]
                 self._aggregation.add_progress(of, task, head)
                 self.monitor.note_report(task, attempt, head.status)
+                if head.status is not None and head.status.failure is not None:
+                    self._end(await self._meant(error_of(head.status.failure)))
                 if head.status is not None and of.number in self._queries:
                     if head.status.borrowed is None:  # This attempt is over.
                         self.quota.end(task.name)
@@ -585,6 +585,9 @@ class SliceRunner:
                 for job in left:  # Spark may not know a query yet, so this is repeated.
                     await blocking_call(self.queries.cancel, jobs[job])
                 await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
+        if not reading:
+            for each in self._ends:
+                each.cancel()
 
     async def rest(self) -> None:
         """Wait until no task handles anything.
@@ -592,9 +595,10 @@ class SliceRunner:
         The end of a query means that its tasks have ended, unless it has failed. Then each task
         must have reported its end, or its process must be dead.
         """
-        while self._queries or self._broken:
+        # A query that still reads handles nothing.
+        while (handling := any(each.contents for each in self._queries.values())) or self._broken:
             with suppress(DrainerError):
-                if not self._queries and await blocking_call(
+                if not handling and await blocking_call(
                     self.state.attempts_are_over, self.handler.epoch + 1
                 ):
                     return

@@ -161,7 +161,8 @@ class _SpanReader:
         found.processor_s = thread_time() - begun_s
         epoch, number = self._task.handler.epoch, self._task.slice
         first = self._opened.state.add_span(epoch, number, self._place, found)
-        first.processor_s = found.processor_s
+        # What it took depends on how much was read beyond an end.
+        first.processor_s, first.log_bytes = found.processor_s, found.log_bytes
         if first != found:
             raise Interrupted(
                 f"partition {found.partition}, offsets {found.start:,} to {found.end - 1:,}: Spark"
@@ -197,6 +198,7 @@ class _SpanReader:
                 if is_left and not self._ended:
                     add(message)
                     yield from writer.full()
+        self._opened.report_reading()  # There may be holes alone.
         yield from writer.flush()
 
     def _parts_of(self, batch: FetchedBatch) -> Iterable[FetchedBatch]:

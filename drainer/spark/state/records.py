@@ -68,6 +68,7 @@ class TaskStatus:
         trouble: the reason why the task waits, such as an outage; None if it does not.
         borrowed: what the task has borrowed; None once it is over.
         began_s: when the latest successful call began, as in ``Totals``.
+        failure: the error by which the task has ended, as JSON; None if there is none.
     """
 
     host: str = ""
@@ -78,6 +79,7 @@ class TaskStatus:
     trouble: str | None = None
     borrowed: Borrowed | None = None
     began_s: float = 0.0
+    failure: Mapping[str, str | None] | None = None
 
 
 StatusOf = Callable[[], TaskStatus | None]

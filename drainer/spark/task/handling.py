@@ -22,7 +22,7 @@ from drainer.engine.control import Control
 from drainer.engine.local import LocalDrain
 from drainer.engine.ports import DrainContext, Ports
 from drainer.engine.runtime import UNSIGNALLED
-from drainer.errors import DrainerError, LanesParked, LockLost
+from drainer.errors import DrainerError, Interrupted, LanesParked, LockLost, StateLost
 from drainer.model.account import PartitionPlan
 from drainer.model.claims import ALL, Shard, Stream, streams_of
 from drainer.model.plan import OffsetPlan
@@ -76,12 +76,15 @@ class TaskRunner:
         nothing."""
         state = State.open(self.handler.state, self.handler.terms.drain_id)
         shard = Shard(attempt.task, self.shards)
+        control = state.control(attempt.epoch)
+        if control is not None and control.stop is not None:
+            _skip(rows)
+            return None
         with python_worker().at_work(self.handler) as opened:
             fence = opened.fence
             share = _await_share(state, attempt, fence)
             if not share.given:
-                for _ in rows:  # Otherwise Spark would end this worker, with its open handler.
-                    pass
+                _skip(rows)
                 return None
             borrower = Borrower(
                 attempt.borrower,
@@ -129,7 +132,12 @@ class TaskRunner:
                     summary = drain.run_on(opened.loop)
                 if isinstance(summary.cause, LockLost):
                     raise summary.cause  # Another attempt at this task reports the outcome.
-                return _outcome(summary, dispatcher, view.status())
+                outcome = _outcome(summary, dispatcher, view.status())
+                if not isinstance(summary.cause, Interrupted):
+                    # The driver learns of it at once. An interrupted task may be repeated by Spark,
+                    # for example because it has lost what the task was to read.
+                    view.failure = outcome.failure
+                return outcome
             finally:
                 if fence.leave():
                     view.end()
@@ -228,6 +236,7 @@ class TaskView:
     def __init__(self, borrower: Borrower) -> None:
         self._borrower = borrower
         self._is_over = False
+        self.failure: dict[str, Any] | None = None  # The error by which the task ended.
         self._status: Status | None = None
         self._observed_s = self._began_s = 0.0
 
@@ -261,6 +270,7 @@ class TaskView:
             trouble=status.health.trouble,
             borrowed=None if self._is_over else self._borrower.borrowed,
             began_s=self._began_s,
+            failure=self.failure,
         )
 
 
@@ -281,13 +291,24 @@ class TaskOutcome(NamedTuple):
 
 
 def _await_share(state: State, attempt: Attempt, fence: Fence) -> TaskShare:
-    """Wait until the driver gives a task its share. Raises the error by which the drain ends."""
-    while True:
+    """Wait until the driver gives a task its share. It has none if the drain ends before that.
+
+    Raises LockLost if another driver has taken over.
+    """
+    while not isinstance(fence.lost, Interrupted):
         if fence.lost is not None:
             raise fence.lost
-        if (share := state.share(attempt.share)) is not None:
-            return share
+        with suppress(StateLost):  # If it stays out of reach, the driver ends the drain.
+            if (share := state.share(attempt.share)) is not None:
+                return share
         time.sleep(state.look_s)
+    return TaskShare()
+
+
+def _skip(rows: Iterable[Row]) -> None:
+    """Take all rows. Otherwise Spark would end this worker, with its open handler."""
+    for _ in rows:
+        pass
 
 
 def _outcome(summary: Summary, dispatcher: Dispatcher, status: TaskStatus | None) -> TaskOutcome:
