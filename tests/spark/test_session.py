@@ -248,7 +248,7 @@ def test_no_more_local_tasks_than_cores_handle_at_once_unless_that_is_wanted(
 def test_a_row_is_in_the_partition_whose_number_it_has(
     spark: SparkSession, tasks: int, version: tuple[int, int]
 ) -> None:
-    rows = spark.range(0, 2 * tasks, 1, 2).selectExpr("id", f"int(id % {tasks}) AS task")
+    rows = spark.range(0, 2 * tasks, 1, 2).selectExpr("id AS key", f"int(id % {tasks}) AS task")
 
     def partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -260,6 +260,7 @@ def test_a_row_is_in_the_partition_whose_number_it_has(
     session = Session(spark)
     session.version = version
     placed = session.placed(rows, tasks, columns.col("task"))
+    assert placed.columns == ["key", "task"]
     found = placed.mapInArrow(partition, "task int, found int").collect()
 
     assert len(found) == 2 * tasks

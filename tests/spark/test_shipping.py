@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from drainer.errors import Refused
 from drainer.loading.loader import load_handler
 from drainer.message import Message, Origin
 from drainer.model.terms import PayloadSettings
-from drainer.spark.session.shipping import Shipped
+from drainer.spark.session.shipping import Shipped, ship
 from payloads.registry import AT, Serialisers, running
 
 ORIGIN = Origin("orders", "id", 0)
@@ -72,3 +73,32 @@ def test_a_task_splits_as_the_driver_does() -> None:
     assert handler.split is not None
     message = Message(ORIGIN, 0, None, b'{"documents": [{"id": 7}]}')
     assert [sub.key for sub in handler.split(message)] == ["7"]
+
+
+class _Cluster:
+    """Stands in for a session whose executors are on other machines."""
+
+    master = "spark://other:7077"
+
+    def __init__(self) -> None:
+        self.owner, self.sent = self, list[str]()
+
+    def add_file(self, path: str) -> None:
+        self.sent.append(path)
+
+    add_module = add_file
+
+
+def test_code_is_sent_once_and_the_settings_of_each_call_come_along(tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "whole/__init__.py").write_text("def handle(sub): ...")
+    (tmp_path / "file.py").write_text("def handle(sub): ...")
+    session: Any = _Cluster()
+    for reference in (f"{tmp_path}/whole", f"{tmp_path}/file.py"):
+        for split in ("items", "lines"):
+            payloads = PayloadSettings(split, ("payload.id",))
+
+            shipped = ship(session, load_handler(reference, payloads))
+
+            assert shipped.payloads == payloads
+    assert len(session.sent) == 2

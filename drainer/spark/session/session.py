@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -66,6 +67,11 @@ class Session:
     def master(self) -> str:
         """The master. For a server of Spark Connect it is ``REMOTE``, without an address."""
         return REMOTE if self.is_remote else self.conf("spark.master")
+
+    @property
+    def owner(self) -> Any:
+        """What files are sent to: the application, or a session on a server."""
+        return self.spark if self.is_remote else self.spark.sparkContext
 
     def add_file(self, path: str) -> None:
         """Send a file to the executors, where ``SparkFiles.get`` finds it."""
@@ -179,7 +185,8 @@ class Session:
         key_of = {task: key for key, task in enumerate(found)}
         keys = columns.lit(",".join(str(key_of[task]) for task in range(tasks)))
         key = columns.get(columns.split(keys, ","), place).cast("int")
-        return rows.withColumn("key", key).repartition(tasks, "key").drop("key")
+        name = "drainer_placed"  # No table has a column of this name.
+        return rows.withColumn(name, key).repartition(tasks, name).drop(name)
 
 
 # Tasks wait HOPE_S for Spark to start another executor. If none comes, no task waits again until

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from drainer import __version__
 from drainer.errors import Refused, UsageError
@@ -82,14 +83,22 @@ class Shipped:
             raise Refused(f"{_here()}: {error}", hint=SEND_ALONG) from error.__cause__
 
 
+# What was sent, by what belongs to it, and by the reference of the handler.
+_SENT: WeakKeyDictionary[Any, dict[str, Shipped]] = WeakKeyDictionary()
+
+
 def ship(session: Session, handler: LoadedHandler) -> Shipped:
     """Send the executors what they need to load the handler, and return how they find it.
 
     Executors on this machine need nothing, since they see the same files. To others, the file of a
-    handler is sent as it is, and a package in a folder as a zip file. Other modules that a handler
-    imports must be installed there, or be sent by ``spark.submit.pyFiles``.
+    handler is sent as it is, and a package in a folder as a zip file, once in an application: Spark
+    does not replace what it has. Other modules that a handler imports must be installed there, or
+    be sent by ``spark.submit.pyFiles``.
     """
-    shipped = _shipped(session, handler)
+    sent = _SENT.setdefault(session.owner, {})
+    shipped = sent.get(handler.absolute_reference) or _shipped(session, handler)
+    if shipped.source is None:
+        sent[handler.absolute_reference] = shipped
     schemas = () if handler.decoding is None else handler.decoding.known_schemas
     return replace(shipped, payloads=handler.payloads, extras=handler.extras, schemas=schemas)
 
