@@ -35,7 +35,9 @@ _MILLISECONDS = pa.timestamp("ms", "UTC")  # the resolution of Kafka's timestamp
 
 def ddl(names: Sequence[str]) -> str:
     """Return the schema of columns in their order, as Spark's SQL writes it."""
-    return ", ".join(f"{name} {COLUMNS[name][0]}" for name in names)
+    # A setting of Spark decides what a plain "timestamp" means.
+    types = {name: COLUMNS[name][0].replace("timestamp", "timestamp_ltz") for name in names}
+    return ", ".join(f"{name} {types[name]}" for name in names)
 
 
 def ensure_columns(schema: StructType) -> None:
