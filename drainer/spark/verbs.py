@@ -7,24 +7,29 @@ drain does the same slice by slice, with a lock, a plan and commits around it.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import functions as columns
 
 from drainer.api import AnyHandler, Client, client_settings, handler_of, noting_hints, of_types
-from drainer.errors import UsageError
-from drainer.loading.loader import LoadedHandler
-from drainer.model.option import Concurrency
-from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, LocalSettings
+from drainer.errors import BadExpression, UsageError, raised_as
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.dead_letters import check_dead_letter_topic, make_dead_letter_topic
+from drainer.kafka.settings import ClientSettings
+from drainer.loading.loader import NO_EXTRAS, LoadedHandler
+from drainer.model.predicate import Predicate
+from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, Limit, OnFailure
 from drainer.model.terms import BY_HANDLER, PayloadSettings
 from drainer.spark.reading.source import FORMAT, register
 from drainer.spark.session.session import Session
-from drainer.spark.session.shipping import Shipped, ship
+from drainer.spark.session.shipping import ship
 from drainer.spark.task.journal import begin_journal
-from drainer.spark.task.table import MESSAGES, OUTCOMES, SUBS, TableHandler, TableSplitter
+from drainer.spark.task.outcomes import OUTCOMES, TableHandler
+from drainer.spark.task.table import MESSAGES, OPTIONAL, SUBS, TableSplitter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +41,15 @@ _LAZY = (
     "handle() without a journal: each action on its outcomes calls the handler again, and Spark"
     " calls it again for a task that it repeats. Give it journal=…, or run one action only."
 )
-_shipped: dict[tuple[int, str], Shipped] = {}  # What each session has got, by the handler.
+# The types that a column may have, by the type that it is cast to.
+_LIKE = {
+    "binary": ("binary", "string"),
+    "bigint": ("bigint", "int", "smallint", "tinyint"),
+    "timestamp_ltz": ("timestamp", "timestamp_ntz"),
+}
+_MILLISECONDS = "If it has milliseconds since 1970, select timestamp_millis(timestamp)."
+MOST = 2**20  # Higher numbers of tasks, shards or calls must be typing errors.
+LETTER_PARTITIONS = 1  # A topic of dead letters that drainer creates has so many.
 
 
 @noting_hints()
@@ -86,37 +99,42 @@ def split(
     shards: int = SHARDS,
     options: Mapping[str, str] | None = None,
     payloads: PayloadSettings = BY_HANDLER,
+    client: Client | None = None,
 ) -> DataFrame:
     """Split messages into sub-messages, one row for each.
 
     ``messages`` is any DataFrame with the columns of a Kafka source, such as a table of archived
-    messages; ``headers`` may be missing. The result has:
+    messages. ``timestamp`` and ``headers`` may be missing, and key and value may be texts. The
+    result has:
 
     - ``key`` and ``payload``, as text and bytes for people. Filter by them, but don't change them:
       ``sub`` has what ``handle`` gets, unless that is a text and bytes.
     - ``topic``, ``partition``, ``offset`` and ``index``, the place, and ``of``, how many
       sub-messages the message has.
     - ``shard``, a hash of the sub-key. All of a sub-key have the same shard.
+    - ``rejected``, why ``split`` rejects the message, which then is one row. What becomes of it is
+      decided by ``handle``.
     - ``timestamp``, ``message_key``, ``headers`` of the message, and its ``message_value`` if the
-      handler needs that.
+      handler needs that. The value is repeated for each sub-message.
 
     Args:
-        shards: the number of shards. Barriers and sub-messages with several keys need 1.
-        options: options of the handler.
+        shards: the number of shards. Barriers and sub-messages with several keys need 1. Rows that
+            are handled together must have been split with the same number.
+        options: options of the handler, whose ``open`` is called in each task.
         payloads: as for ``drainer.drain``.
+        client: the client with the login for a schema registry.
 
-    An action on the result raises SplitFailed if ``split`` rejects a message, and UsageError if
-    something connects shards.
+    An action on the result fails if something connects shards, or a message has no partition or
+    offset.
     """
-    session, loaded = _session(messages), handler_of(handler, payloads)
-    if missing := set(MESSAGES[:5]) - set(messages.columns):
-        raise UsageError(
-            f"the messages have no column {', '.join(sorted(missing))}",
-            hint="Give a DataFrame with the columns of a Kafka source.",
-        )
-    splitter = TableSplitter(_ship(session, loaded), shards, _values(loaded), options or {})
-    names = [name for name in MESSAGES if name in messages.columns]
-    return _mapped(messages.select(*names), splitter.split, SUBS)
+    _ensure_within("shards", shards)
+    connection = None if client is None else client_settings(client)
+    session, loaded = _session(messages), _loaded(handler, payloads, connection, options)
+    splitter = TableSplitter(
+        ship(session, loaded), shards, _needs_values(loaded), dict(options or {}), connection
+    )
+    chosen = _chosen(messages, MESSAGES, "Give a DataFrame with the columns of a Kafka source.")
+    return _mapped(chosen, splitter.split, SUBS)
 
 
 @noting_hints()
@@ -131,55 +149,66 @@ def handle(  # noqa: PLR0913 - each is a keyword of its own
     failures: FailureSettings | None = None,
     payloads: PayloadSettings = BY_HANDLER,
     client: Client | None = None,
-    journal: str | None = None,
+    journal: str | Path | None = None,
 ) -> DataFrame:
     """Handle sub-messages, and return a row for the outcome of each.
 
     Sub-messages with the same sub-key are handled one after the other, in the order of offset and
-    index; others at once. The result has ``id``, ``key``, ``topic``, ``partition``, ``offset`` and
-    ``index`` of the sub-message, ``outcome`` (done, skipped, failed, dead), the number of
-    ``attempts``, the ``error`` of the last one that failed, the topic of its dead ``letter``, and
-    when its first call ``started`` and the last one ``ended``.
+    index; others at once. A row that is repeated is handled once. The result has ``id``, ``key``,
+    ``topic``, ``partition``, ``offset`` and ``index`` of the sub-message, ``outcome`` (done,
+    skipped, failed, dead), the number of ``attempts``, the ``error`` of the last one that failed,
+    the topic of its dead ``letter``, and when its first call ``started`` and the last one
+    ``ended``.
 
     DataFrames are lazy: without a journal, **each action calls the handler again** (``count()``
     and a write: twice; ``show()``: a part), and so does each repetition of a task. With a journal,
-    everything is handled once: later actions read its outcomes, and a repeated task goes on behind
-    what was written, so a kill repeats only calls that were in flight and the last moment before.
+    what has an outcome in it is not handled again: later actions read its outcomes, and a repeated
+    task goes on behind what was written, so a kill repeats only calls that were in flight and the
+    last moment before. Only one query may work with a journal at a time.
 
     Args:
-        subs: what ``split`` returned, or some rows of it.
+        subs: what ``split`` returned, or some rows of it; not a stream.
         concurrency: how many calls are in flight at once, in all tasks together.
-        tasks: the number of tasks; by default, the number of tasks that can run at once. A journal
-            keeps that of its first use.
+        tasks: the number of tasks; by default, the number of tasks that can run at once, but no
+            more than ``concurrency``. A journal keeps that of its first use.
         failures: retries, and what happens to sub-messages that fail. By default, the query fails
-            at the first one that is given up. A rate and limits are shared out to the tasks.
-        client: the client that writes dead letters, as for ``drainer.drain``.
-        journal: a folder or URI of an object store that all executors reach, for this table alone.
+            at the first one that is given up. Nothing can be parked. The rate and a number of
+            ``max_failures`` are shared out to the tasks, the latter rounded up.
+        client: the client that writes dead letters, and with which the handler writes to Kafka.
+            A topic of dead letters that does not exist is created.
+        journal: a folder or URI of an object store that all executors reach.
 
     Raises:
         UsageError: if an argument makes no sense.
-        Refused: if the journal is one of another handler.
+        Refused: if the journal is one of another handler, or dead letters can't be written.
     """
-    session, loaded = _session(subs), handler_of(handler, payloads)
-    failures = failures or DEFAULT_FAILURES
-    if failures.letters_topic is not None and client is None:
-        raise UsageError("dead letters need a client", hint="Give handle() a client=….")
-    count = tasks or session.slots()
+    for name, number in ("concurrency", concurrency), ("tasks", tasks):
+        if number is not None:
+            _ensure_within(name, number)
+    if subs.isStreaming:
+        raise UsageError(
+            "handle() can't take a stream",
+            hint="Call it for each batch: subs.writeStream.foreachBatch(…).",
+        )
+    connection = None if client is None else client_settings(client)
+    session, loaded = _session(subs), _loaded(handler, payloads, connection, options)
+    chosen = _chosen(subs, SUBS, "Give what split() returned, or some rows of it.")
+    policy, place = _resolved(failures or DEFAULT_FAILURES, loaded, connection), None
+    count = tasks or min(session.slots(), concurrency)
+    _ensure_enough(concurrency, count)
     if journal is None:
-        warnings.warn(_LAZY, stacklevel=3)
+        warnings.warn(_LAZY, stacklevel=4)
     else:
-        count = begin_journal(journal, loaded.absolute_reference, count)
-    calls = Concurrency.of(concurrency).most_for(threads=not loaded.is_async)
+        place, count = begin_journal(str(journal), loaded.absolute_reference, count)
+        _ensure_enough(concurrency, count)
     each = TableHandler(
-        _ship(session, loaded),
-        LocalSettings(concurrency=max(1, calls // count), options=dict(options or {})),
-        failures if failures.rate is None else replace(failures, rate=failures.rate / count),
-        client=None if client is None else client_settings(client),
-        values=_values(loaded),
-        journal=journal,
+        ship(session, loaded),
+        *(concurrency, count, _share(policy, count), dict(options or {})),
+        client=connection,
+        values=_needs_values(loaded),
+        journal=place,
     )
-    place = columns.pmod(columns.col("shard"), columns.lit(count))
-    placed = session.placed(subs.select(*SUBS), count, place)
+    placed = session.placed(chosen, count, columns.pmod(columns.col("shard"), columns.lit(count)))
     ordered = placed.sortWithinPartitions("topic", "partition", "offset", "index")
     return _mapped(ordered, each.handle, OUTCOMES)
 
@@ -188,16 +217,98 @@ def _session(frame: DataFrame) -> Session:
     return Session.of(frame.sparkSession)
 
 
-def _ship(session: Session, handler: LoadedHandler) -> Shipped:
-    # In a stream, each batch calls this, and the code has to be sent only once.
-    key = id(session.spark), handler.absolute_reference
-    if handler.absolute_reference.startswith("__main__") or key not in _shipped:
-        _shipped[key] = ship(session, handler)
-    return _shipped[key]
+def _loaded(
+    handler: AnyHandler,
+    payloads: PayloadSettings,
+    client: ClientSettings | None,
+    options: Mapping[str, str] | None,
+) -> LoadedHandler:
+    """Load a handler, and ensure that it takes these options."""
+    loaded = handler_of(handler, payloads, NO_EXTRAS if client is None else client.extras)
+    return loaded.configured(dict(options or {}))
 
 
-def _values(handler: LoadedHandler) -> bool:
-    return handler.whole_messages or handler.split is None
+def _ensure_within(name: str, number: int) -> None:
+    if not 1 <= number <= MOST:
+        raise UsageError(f"{name} is {number}", hint=f"Give 1 to {MOST:,}.")
+
+
+def _ensure_enough(concurrency: int, tasks: int) -> None:
+    if concurrency < tasks:
+        raise UsageError(
+            f"{tasks} tasks make at least one call each, and concurrency is {concurrency}",
+            hint="Raise concurrency, or use fewer tasks. A journal keeps its number of tasks.",
+        )
+
+
+def _needs_values(handler: LoadedHandler) -> bool:
+    """Return whether sub-messages need the values of their messages beside their payloads."""
+    return handler.split is not None and (
+        handler.whole_messages or handler.payloads.key_format is not None
+    )
+
+
+def _chosen(frame: DataFrame, wanted: Mapping[str, str], hint: str) -> DataFrame:
+    """Select the columns, with the types that they have in a table of messages or sub-messages.
+
+    Raises UsageError if there is no such column, or its type is another one.
+    """
+    found = {each.name: each.dataType.simpleString().partition(" ")[0] for each in frame.schema}
+    required = wanted.keys() - (OPTIONAL if wanted is MESSAGES else ())
+    if missing := required - found.keys():
+        raise UsageError(f"there is no column {', '.join(sorted(missing))}", hint=hint)
+    names = [name for name in wanted if name in found]
+    for name in names:
+        like: Collection[str] = _LIKE.get(wanted[name], (wanted[name],))
+        if found[name] not in like:
+            way = _MILLISECONDS if name == "timestamp" else hint
+            raise UsageError(
+                f"the column {name} is a {found[name]}, and not {' or '.join(like)}", hint=way
+            )
+    return frame.select(*(columns.col(name).cast(wanted[name]).alias(name) for name in names))
+
+
+def _resolved(
+    failures: FailureSettings, handler: LoadedHandler, client: ClientSettings | None
+) -> FailureSettings:
+    """Check failure settings, and create the topic of dead letters if it is needed.
+
+    Raises UsageError or Refused.
+    """
+    if OnFailure.PARK in (failures.on_failure, failures.on_unsplit) or failures.stops_behind_dead:
+        raise UsageError(
+            "handle() can't park a lane, since only a drain has a plan that keeps it parked",
+            hint="Use dead-letter, skip or halt.",
+        )
+    for option, expression in failures.expressions:
+        with raised_as(BadExpression, about=f"{option}: "):
+            Predicate(expression)
+        if "message.value" in expression and not _needs_values(handler):
+            raise UsageError(
+                f"{option}: the sub-messages come without message.value",
+                hint="Put what it reads into the payload, or set whole_messages on the handler.",
+            )
+    if failures.writes_letters:
+        if failures.dead_letter_topic is None or client is None:
+            raise UsageError(
+                "dead letters need a topic and a client",
+                hint="Set failures.dead_letter_topic, and give handle() a client=….",
+            )
+        with Cluster.connect(client) as cluster:
+            info = check_dead_letter_topic(
+                *(cluster, failures.dead_letter_topic), drained="", partitions=LETTER_PARTITIONS
+            )
+            if not info.exists:
+                make_dead_letter_topic(cluster, info)
+    return failures
+
+
+def _share(failures: FailureSettings, tasks: int) -> FailureSettings:
+    """Return the failure settings of one of so many tasks."""
+    rate, most = failures.rate, failures.max_failures
+    if most.count is not None:
+        most = Limit(count=-(-most.count // tasks))
+    return replace(failures, rate=None if rate is None else rate / tasks, max_failures=most)
 
 
 def _mapped(
