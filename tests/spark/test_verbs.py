@@ -350,7 +350,7 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(spark: SparkSession
         ("tasks is 0", {"tasks": 0}),
     ):
         with pytest.raises(DrainerError, match=match):
-            handle(subs, reference, **named)  # type: ignore[arg-type]
+            handle(subs, reference, **named)
     with pytest.raises(UsageError, match="shards is 0"):
         split(table_of(spark, VALUES), reference, shards=0)
     stream = spark.readStream.format("rate").load()
@@ -397,14 +397,14 @@ def test_the_order_is_kept_under_the_settings_of_the_caller(story: Story) -> Non
         "spark.sql.session.timeZone": "Asia/Kathmandu",
         "spark.sql.caseSensitive": "true",
     }
-    before = {name: story.spark.conf.get(name) for name in conf}
+    before = {name: str(story.spark.conf.get(name)) for name in conf}
     try:
         for name, value in conf.items():
             story.spark.conf.set(name, value)
         rows = handled(story, subs_of(story), tasks=3).collect()
     finally:
         for name, value in before.items():
-            story.spark.conf.set(name, str(value))
+            story.spark.conf.set(name, value)
 
     assert len(rows) == len(story.everything)
     story.ensure_all()

@@ -34,22 +34,26 @@ _SPLITS = re.compile(r"splits=(\d+)")
 
 
 class Session:
-    """A session that a drain runs on. ``spark`` is Spark's own object."""
+    """A session that a drain runs on. ``spark`` is Spark's own object.
 
-    def __init__(self, spark: SparkSession) -> None:
+    ``is_own`` is whether drainer has opened it, so that nobody else uses it.
+    """
+
+    def __init__(self, spark: SparkSession, *, is_own: bool = False) -> None:
         self.spark = spark
+        self.is_own = is_own
         self.is_remote = not isinstance(spark, SparkSession)
         major, minor = re.findall(r"\d+", spark.version)[:2]
         self.version = int(major), int(minor)
 
     @classmethod
-    def of(cls, spark: SparkSession) -> Session:
-        """Return the session of a program that calls a drain.
+    def of(cls, spark: SparkSession, *, is_own: bool = False) -> Session:
+        """Return the session of a program that calls a drain, or one that ``is_own``.
 
         Raises Refused if the session has stopped; UsageError if a drain can't work with one of its
         settings.
         """
-        session = cls(spark)
+        session = cls(spark, is_own=is_own)
         try:
             with spark_failures():
                 speculates = session.conf("spark.speculation")
@@ -135,11 +139,15 @@ class Session:
     def draining(self) -> Iterator[Session]:
         """Open a session beside this one, with the settings that a drain needs, for the block.
 
-        On a server, only PySpark 4.3 and later can do that. With an older one, this session has
-        these settings for as long as the block lasts.
+        A session that is ``is_own`` gets the settings itself. So does one on a server, for as long
+        as the block lasts, with a PySpark that can't clone it. A new one there would lack the files
+        that were sent to this one.
         """
-        apart = not self.is_remote or self.version >= (4, 3)
-        session = Session(self.spark.newSession()) if apart else self
+        apart = not self.is_own and (not self.is_remote or hasattr(self.spark, "cloneSession"))
+        session = self
+        if apart:
+            spark: Any = self.spark
+            session = Session(spark.cloneSession() if self.is_remote else spark.newSession())
         before = {}
         for name, value in OF_A_DRAIN.items():
             # PySpark 3.5 raises an error of Java for a setting that it does not know.

@@ -120,7 +120,7 @@ def session_on(
     servers = {each for each in threading.enumerate() if _SERVES in each.name} - before
     try:
         with redirect_stderr(cast("TextIO", _WithoutThreads(sys.stderr, servers))):
-            yield Session(begun)
+            yield Session(begun, is_own=True)
     finally:
         # Ctrl-C must not interrupt the call: py4j would take its answer for that of the next call.
         with suppress(DrainerError), spark_failures():
@@ -162,7 +162,7 @@ def _on_server(settings: SessionSettings, name: str, print_line: PrintLine) -> I
     warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
     spark.client.set_retry_policies([DefaultPolicy(max_retries=RETRIES)])
     try:
-        session = Session.of(spark)
+        session = Session.of(spark, is_own=True)
         with spark_failures():
             session.add_to_server(settings.files(PY_FILES), settings.files(ARCHIVES))
         yield session

@@ -68,81 +68,87 @@ class TaskRunner:
         number = (context.partitionId() + self.last + 1) % self.shards
         attempt = Attempt(self.handler.epoch, self.slice, number, context.taskAttemptId())
         with carrying():
-            outcome = self._drain_share(attempt, rows_of(batches))
+            outcome = self._outcome(attempt, rows_of(batches))
         yield batch_of([(number, pickle.dumps(outcome))], OUTCOMES)
 
-    def _drain_share(self, attempt: Attempt, rows: Iterable[Row]) -> TaskOutcome | None:
-        """Handle everything that one task is given, and return how that ended; None if it is given
-        nothing."""
+    def _outcome(self, attempt: Attempt, rows: Iterable[Row]) -> TaskOutcome | None:
+        """Handle everything that a task is given, and return how that ended; None if it is given
+        nothing before the drain ends."""
         state = State.open(self.handler.state, self.handler.terms.drain_id)
-        shard = Shard(attempt.task, self.shards)
         control = state.control(attempt.epoch)
-        if control is not None and control.stop is not None:
-            _skip(rows)
-            return None
-        with python_worker().at_work(self.handler) as opened:
-            fence = opened.fence
-            share = _await_share(state, attempt, fence)
-            if not share.given:
-                _skip(rows)
-                return None
-            borrower = Borrower(
-                attempt.borrower,
-                self.plan.terms.failures,
-                control=lambda: fence.control,
-                # The task reports at once, since others wait for the calls that it gives back.
-                report=lambda: report(at_once=True),
-                use_share=opened.use_share,
-            )
-            view = TaskView(borrower)
-            starts: dict[int, int] = {
-                Stream(n, shard): each.start for n, each in share.given.items()
-            }
-            records = state.begin(attempt, starts, view.status)
+        if control is None or control.stop is None:
+            with python_worker().at_work(self.handler) as opened:
+                share = _await_share(state, attempt, opened.fence)
+                if share.given:
+                    return self._drain_share(attempt, share, rows, state, opened)
+        for _ in rows:  # Otherwise Spark would end this worker, with its open handler.
+            pass
+        return None
 
-            def report(*, at_once: bool = False) -> None:
-                with suppress(DrainerError):  # If it can't be written, the next record has it.
-                    records.beat(at_once=at_once)
+    def _drain_share(
+        self,
+        attempt: Attempt,
+        share: TaskShare,
+        rows: Iterable[Row],
+        state: State,
+        opened: OpenHandler,
+    ) -> TaskOutcome:
+        shard, fence = Shard(attempt.task, self.shards), opened.fence
+        borrower = Borrower(
+            attempt.borrower,
+            self.plan.terms.failures,
+            control=lambda: fence.control,
+            # The task reports at once, since others wait for the calls that it gives back.
+            report=lambda: report(at_once=True),
+            use_share=opened.use_share,
+        )
+        view = TaskView(borrower)
+        starts: dict[int, int] = {Stream(n, shard): each.start for n, each in share.given.items()}
+        records = state.begin(attempt, starts, view.status)
 
-            def observe(status: Status) -> None:
-                view.observe(status)
-                report()
+        def report(*, at_once: bool = False) -> None:
+            with suppress(DrainerError):  # If it can't be written, the next record has it.
+                records.beat(at_once=at_once)
 
-            try:
-                earlier = state.await_earlier_attempts(attempt, self.handler.lease)
-                records.go_on_from(earlier)
-                plan = self._plan_of(shard, share, earlier)
-                with letter_writers(self.handler.client, plan) as open_letters:
-                    context = self._context(plan, records, opened, state.journal_interval_s)
-                    context = replace(context, observe=observe)
-                    ports = Ports(
-                        lambda _, notify: ChunkSource(rows, plan, shard, share.given, notify),
-                        is_split=True,
-                        open_letters=open_letters,
-                        totals=lambda: fence.control.totals,
-                        quota=borrower,
-                    )
-                    dispatcher = context.this_pass.dispatcher(
-                        *(plan, context.handler.selects, frozenset(share.behind)),
-                        reports_outcomes=True,
-                    )
-                    drain = LocalDrain(context, ports, dispatcher)
-                    fence.guard(attempt, drain.calls)
-                    fence.await_lease()
-                    summary = drain.run_on(opened.loop)
-                if isinstance(summary.cause, LockLost):
-                    raise summary.cause  # Another attempt at this task reports the outcome.
-                outcome = _outcome(summary, dispatcher, view.status())
-                if not isinstance(summary.cause, Interrupted):
-                    # The driver learns of it at once. An interrupted task may be repeated by Spark,
-                    # for example because it has lost what the task was to read.
-                    view.failure = outcome.failure
-                return outcome
-            finally:
-                if fence.leave():
-                    view.end()
-                    report(at_once=True)
-                    records.end()
+        def observe(status: Status) -> None:
+            view.observe(status)
+            report()
+
+        try:
+            earlier = state.await_earlier_attempts(attempt, self.handler.lease)
+            records.go_on_from(earlier)
+            plan = self._plan_of(shard, share, earlier)
+            with letter_writers(self.handler.client, plan) as open_letters:
+                context = self._context(plan, records, opened, state.journal_interval_s)
+                context = replace(context, observe=observe)
+                ports = Ports(
+                    lambda _, notify: ChunkSource(rows, plan, shard, share.given, notify),
+                    is_split=True,
+                    open_letters=open_letters,
+                    totals=lambda: fence.control.totals,
+                    quota=borrower,
+                )
+                dispatcher = context.this_pass.dispatcher(
+                    *(plan, context.handler.selects, frozenset(share.behind)),
+                    reports_outcomes=True,
+                )
+                drain = LocalDrain(context, ports, dispatcher)
+                fence.guard(attempt, drain.calls)
+                fence.await_lease()
+                summary = drain.run_on(opened.loop)
+            if isinstance(summary.cause, LockLost):
+                raise summary.cause  # Another attempt at this task reports the outcome.
+            outcome = _outcome(summary, dispatcher, view.status())
+            if not isinstance(summary.cause, Interrupted):
+                # The driver learns of it at once. An interrupted task may be repeated by Spark,
+                # for example because it has lost what the task was to read.
+                view.failure = outcome.failure
+            return outcome
+        finally:
+            if fence.leave():
+                view.end()
+                report(at_once=True)
+                records.end()
 
     def _context(
         self, plan: OffsetPlan, records: TaskRecords, opened: OpenHandler, interval_s: float
@@ -303,12 +309,6 @@ def _await_share(state: State, attempt: Attempt, fence: Fence) -> TaskShare:
                 return share
         time.sleep(state.look_s)
     return TaskShare()
-
-
-def _skip(rows: Iterable[Row]) -> None:
-    """Take all rows. Otherwise Spark would end this worker, with its open handler."""
-    for _ in rows:
-        pass
 
 
 def _outcome(summary: Summary, dispatcher: Dispatcher, status: TaskStatus | None) -> TaskOutcome:
