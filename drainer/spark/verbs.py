@@ -114,8 +114,8 @@ def split(
     - ``shard``, a hash of the sub-key. All of a sub-key have the same shard.
     - ``rejected``, why ``split`` rejects the message, which then is one row. What becomes of it is
       decided by ``handle``.
-    - ``timestamp``, ``message_key``, ``headers`` of the message, and its ``message_value`` if the
-      handler needs that. The value is repeated for each sub-message.
+    - ``timestamp``, ``message_key`` and ``headers`` (packed) of the message, and its
+      ``message_value`` if the handler needs that. The value is repeated for each sub-message.
 
     Args:
         shards: the number of shards. Barriers and sub-messages with several keys need 1. Rows that

@@ -47,6 +47,11 @@ class Whole(Plain):
         assert sub.message.key == b"one"
 
 
+class Headed(Plain):
+    def handle(self, sub: SubMessage) -> None:
+        assert list(sub.message.headers) == [("trace", b"7"), ("empty", None)]
+
+
 class Default(Handler):
     def handle(self, sub: SubMessage) -> None:
         assert sub.key == b"one"

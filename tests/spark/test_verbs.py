@@ -276,6 +276,16 @@ def test_a_message_that_nothing_splits_is_one_sub_message(
     assert len(rows) == len(VALUES)
 
 
+def test_the_headers_of_a_message_arrive(spark: SparkSession) -> None:
+    pairs = [("trace", "binary('7')"), ("empty", "cast(null as binary)")]
+    each = ", ".join(f"named_struct('key', '{name}', 'value', {value})" for name, value in pairs)
+    rows = table_of(spark, VALUES).withColumn("headers", columns.expr(f"array({each})"))
+
+    found = handle(split(rows, f"{KINDS}:Headed"), f"{KINDS}:Headed").collect()
+
+    assert {row.outcome for row in found} == {"done"}
+
+
 def test_split_is_called_when_the_handler_is_open(spark: SparkSession) -> None:
     reference, options = f"{KINDS}:Opened", {"prefix": "p-"}
     subs = split(table_of(spark, VALUES), reference, options=options)

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from itertools import chain
@@ -48,7 +48,6 @@ from drainer.spark.task.table import (
     batch_of,
     explained,
     key_text,
-    pairs_of,
     prepared,
     rows_of,
 )
@@ -155,6 +154,31 @@ class _Recorder:
         return awaited if is_async else called
 
 
+def _keep(
+    recorder: _Recorder,
+    journal: OutcomeJournal | None,
+    ends: SimpleQueue[BaseException | None],
+    made: SimpleQueue[pa.RecordBatch | BaseException | None],
+) -> None:
+    """Write what has finished to the journal, and put it into ``made``, until a drain has ended.
+
+    The last thing that is put is the error by which that ended, or None.
+    """
+    over, error, pause_s = False, None, LOOK_S
+    try:
+        while not over:
+            with suppress(Empty):
+                error = ends.get(timeout=pause_s)
+                over = True
+            if rows := [recorder.rows.popleft() for _ in range(len(recorder.rows))]:
+                if journal is not None:
+                    pause_s = journal.append(rows)
+                made.put(batch_of(rows, OUTCOMES))
+    except BaseException as raised:
+        error = raised
+    made.put(error)
+
+
 def runs_of(
     batches: Iterable[pa.RecordBatch], task: int = 0, tasks: int = 1, *, values: bool = False
 ) -> Runs:
@@ -197,7 +221,7 @@ def runs_of(
                         yield run
                         run, size = [], 0
                 timestamp = None if micros is None else micros // 1_000
-                sums, pairs = KeySums(of, 0), pairs_of(headers)
+                sums, pairs = KeySums(of, 0), pickle.loads(headers) if headers else ()
                 message = ShippedMessage(origin, offset, message_key, timestamp, pairs, sums)
                 if values:
                     message.value = value
@@ -402,24 +426,18 @@ class TableHandler:
         plan = OffsetPlan(plan.terms, replace(plan.account, partitions=partitions))
         recorder = _Recorder(handler, self.failures.letters_topic)
         ends: SimpleQueue[BaseException | None] = SimpleQueue()
-        drain = partial(self._drain, runs, task, handler, plan, recorder, journal)
-        threading.Thread(
-            target=lambda: ends.put(drain()), name="drainer-table", daemon=True
-        ).start()
-        over, pause_s = False, LOOK_S
-        while not over:
-            try:
-                error = ends.get(timeout=pause_s)
-                over = True
-            except Empty:
-                pass
-            rows = [recorder.rows.popleft() for _ in range(len(recorder.rows))]
-            if rows and journal is not None:
-                pause_s = journal.append(rows)
-            if rows:
-                yield batch_of(rows, OUTCOMES)
-        if error is not None:
-            raise error
+        made: SimpleQueue[pa.RecordBatch | BaseException | None] = SimpleQueue()
+
+        def drain() -> None:
+            ends.put(self._drain(runs, task, handler, plan, recorder, journal))
+
+        # Spark may take no rows for many seconds, and the journal must not wait for it.
+        for work in drain, partial(_keep, recorder, journal, ends, made):
+            threading.Thread(target=work, daemon=True).start()
+        while isinstance(batch := made.get(), pa.RecordBatch):
+            yield batch
+        if batch is not None:
+            raise batch
         if recorder.waiting:
             raise DrainerError(
                 f"{len(recorder.waiting):,} messages have sub-messages without an outcome",
