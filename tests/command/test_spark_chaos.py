@@ -196,9 +196,8 @@ def test_workers_and_executors_that_are_killed_cost_what_they_had_in_flight(
     assert command.left_behind == [command.plan(topic).name]
     reasons = {each["Task End Reason"]["Reason"] for each in events(folder, "TaskEnd")}
     assert {"ExecutorLostFailure", "FetchFailed"} <= reasons
-    gone = (
-        r"(?m)^\d\d:\d\d:\d\d  a task .*: its Python worker or executor is gone; Spark repeats it$"
-    )
+    why = "its Python worker or executor is gone; Spark repeats it"
+    gone = rf"(?m)^\d\d:\d\d:\d\d  the task of shard \d+.*: {why}$"
     assert len(re.findall(gone, running.err)) >= 2
     for each in events(folder, "ApplicationStart"):
         # A local-cluster keeps its logs beside Spark's jars.
