@@ -52,7 +52,7 @@ def drain_of(
             file=file,
             handler=handler,
             control=Control(running),
-            lock=_Lock(),
+            lock=NoLock(),
             read_committed=dict,
             runtime=runtime,
         )
@@ -99,7 +99,9 @@ class _Source:
         pass
 
 
-class _Lock:
+class NoLock:
+    """The lock of a drain beside which there can be no other."""
+
     lost: DrainerError | None = None
     silence: tuple[str, float] | None = None
     sure_until_s = inf
@@ -112,7 +114,10 @@ def plan_in_memory(
     created: str,
     origin: Origin | None = None,
 ) -> OffsetPlan:
-    """Return a plan of messages below these ends, by partition, that no group has a backlog of."""
+    """Return a plan for messages that are in no group's backlog.
+
+    ``ends`` has the offset after the last message, by partition.
+    """
     terms = Terms(
         drain_id="in-memory",
         created=created,

@@ -23,6 +23,7 @@ from drainer.kafka.settings import ISOLATION, ClientSettings
 from drainer.message import Origin
 from drainer.model.listed import listed
 from drainer.model.ranges import cut
+from drainer.spark.session.failure import restated
 from drainer.spark.session.settings import MOST_TASKS
 
 # Errors give advice for the command line. Here it is replaced by advice for a program.
@@ -273,9 +274,7 @@ def explained() -> Iterator[None]:
         text = str(error) if hint is None else f"{error}\nhint: {hint}"
         for command, option in _WORDS:
             text = text.replace(command, option)
-        shown = type(error)(text, hint=hint)
-        shown.args = (text,)  # The constructor escapes line breaks.
-        raise shown from None
+        raise restated(error, text, hint) from None
 
 
 def _topics(text: str) -> dict[str, tuple[int, ...]]:

@@ -123,6 +123,13 @@ class Carried(Exception):
         super().__init__(f"{text}\n{_MARK}{json.dumps(fields)}")
 
 
+def restated(error: DrainerError, text: str, hint: str | None) -> DrainerError:
+    """Return an error of the same class with another text, which may have several lines."""
+    shown = type(error)(text, hint=hint)
+    shown.args = (text,)  # The constructor escapes line breaks.
+    return shown
+
+
 def error_as_json(error: DrainerError) -> dict[str, Any]:
     """Return an error as JSON, from which ``error_of`` makes it again."""
     return {

@@ -243,10 +243,23 @@ def _refused(chunk: _Chunk, origin: Origin, why: Exception) -> SplitFailed:
         except Exception as error:
             sub, why = f"{offset}[{index}]", error
             break
+    return not_sent(f"{origin.topic}/{origin.partition}/{sub}", why)
+
+
+def not_sent(place: str, why: Exception) -> SplitFailed:
+    """Return the error for a sub-message whose payload can't be pickled."""
     return SplitFailed(
-        f"can't send the payload of {origin.topic}/{origin.partition}/{sub} to another process:"
-        f" {describe(why)}",
+        f"can't send the payload of {place} to another process: {describe(why)}",
         hint="Yield plain data, and open connections in open().",
+    )
+
+
+def not_restored(what: str, why: Exception) -> Refused:
+    """Return the error for payloads that this process can't restore. ``what`` names them."""
+    missing = isinstance(why, ImportError | AttributeError)
+    return Refused(
+        f"can't restore {what} in another process: {describe(why)}",
+        hint=SEND_ALONG if missing else "Yield plain data from split().",
     )
 
 
@@ -267,12 +280,7 @@ def decode_chunk(body: bytes, origin: Origin) -> Iterator[ShippedMessage]:
     try:
         facts, counts, values, *columns = pickle.loads(lz4.decompress(body))
     except Exception as error:  # The payloads' own code may raise anything.
-        missing = isinstance(error, ImportError | AttributeError)
-        raise Refused(
-            f"can't restore payloads of {origin.topic}/{origin.partition} in another process:"
-            f" {describe(error)}",
-            hint=SEND_ALONG if missing else "Yield plain data from split().",
-        ) from error
+        raise not_restored(f"payloads of {origin.topic}/{origin.partition}", error) from error
     if not counts:
         counts = [0] * len(facts)
     return _messages(origin, facts, counts, values, columns)

@@ -37,7 +37,8 @@ from drainer.spark.task.python_worker import Fence, HandlerSpec, OpenHandler, py
 from drainer.spark.task.rows import OUTCOMES, Row, batch_of, rows_of
 from drainer.spark.task.source import ChunkSource
 
-# A task writes a plan only at its end, since its records are all that anybody reads.
+# The plan of a task is written only at its end: its records, or its outcomes, are all that anybody
+# reads.
 NEVER_S = 1e7
 
 

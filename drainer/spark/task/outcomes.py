@@ -13,7 +13,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from itertools import chain
-from math import inf
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
@@ -26,7 +25,7 @@ from drainer.engine.control import Control
 from drainer.engine.local import LocalDrain
 from drainer.engine.ports import DrainContext, Ports
 from drainer.engine.runtime import UNSIGNALLED
-from drainer.errors import DrainerError, Interrupted, Refused, UsageError
+from drainer.errors import DrainerError, Interrupted, UsageError
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.writer import TopicWriter
 from drainer.loading.loader import LoadedHandler
@@ -37,10 +36,11 @@ from drainer.model.progress import DONE, Outcome, Progress
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.status import Status
 from drainer.model.sub_messages import Payloads
-from drainer.operations.in_memory import plan_in_memory
+from drainer.operations.in_memory import NoLock, plan_in_memory
 from drainer.operations.letters import letter_writers
-from drainer.spark.session.settings import SEND_ALONG
 from drainer.spark.session.shipping import Shipped
+from drainer.spark.task.chunk import not_restored
+from drainer.spark.task.handling import NEVER_S
 from drainer.spark.task.journal import OutcomeJournal
 from drainer.spark.task.table import (
     BATCH_ROWS,
@@ -72,8 +72,7 @@ OUTCOMES = {
 # the engine wants them.
 RUN_BYTES, AHEAD_RUNS = 512 * 1024, 16
 LOOK_S = 0.05  # Without a journal, what has finished is given to Spark this often.
-# The engine's own plan and journal are of no use to anybody.
-NEVER_S, RECORD_S = 1e7, 1.0
+RECORD_S = 1.0  # The engine's own journal goes nowhere, so it is written now and then.
 _NEVER = 2**62  # The end of a ledger whose partition may always go on.
 _MICRO = 1_000_000
 
@@ -243,11 +242,7 @@ def _sub_of(row: tuple[Any, ...]) -> SubMessage:
     try:
         sub: SubMessage = pickle.loads(pickled)
     except Exception as error:  # The payload's own code may raise anything.
-        missing = isinstance(error, ImportError | AttributeError)
-        raise Refused(
-            f"can't restore the payload of {_place_of(row)} in another process: {describe(error)}",
-            hint=SEND_ALONG if missing else "Yield plain data from split().",
-        ) from error
+        raise not_restored(f"the payload of {_place_of(row)}", error) from error
     return sub
 
 
@@ -352,12 +347,6 @@ class _NoRecords:
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *args: None
-
-
-class _NoLock:
-    lost: DrainerError | None = None
-    silence: tuple[str, float] | None = None
-    sure_until_s = inf
 
 
 class _Trouble:
@@ -481,7 +470,7 @@ class TableHandler:
                 file=_NoRecords(),
                 handler=handler,
                 control=Control(running),
-                lock=_NoLock() if journal is None else journal.fence,
+                lock=NoLock() if journal is None else journal.fence,
                 read_committed=dict,
                 observe=_Trouble().observe,
                 runtime=UNSIGNALLED,

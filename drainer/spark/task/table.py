@@ -19,7 +19,7 @@ import pyarrow as pa
 from msgspec import Raw
 
 from drainer.engine.loop import new_event_loop
-from drainer.errors import DrainerError, SplitFailed, UsageError
+from drainer.errors import DrainerError, UsageError
 from drainer.handler import Context, no_extras
 from drainer.kafka.settings import ClientSettings
 from drainer.loading.loader import LoadedHandler
@@ -28,11 +28,10 @@ from drainer.model.arguments import in_python
 from drainer.model.claims import ShardMap
 from drainer.model.order import Order
 from drainer.model.sub_messages import identify_or_reject
-from drainer.spark.session.failure import error_as_json
+from drainer.spark.session.failure import error_as_json, restated
 from drainer.spark.session.shipping import Shipped
-from drainer.spark.task.chunk import PICKLE_PROTOCOL
+from drainer.spark.task.chunk import PICKLE_PROTOCOL, not_sent
 from drainer.split.splitting import Outage, split_or_reject
-from drainer.text.mask import describe
 from drainer.text.plain_json import plain_json
 
 _HEADERS = "array<struct<key:string,value:binary>>"
@@ -215,11 +214,7 @@ def _pickled(sub: SubMessage) -> bytes:
     try:
         return pickle.dumps(sub, PICKLE_PROTOCOL)
     except Exception as error:  # The payload's own code may raise anything.
-        raise SplitFailed(
-            f"can't send the payload of {message}[{sub.index}] to another process:"
-            f" {describe(error)}",
-            hint="Yield plain data, and open connections in open().",
-        ) from error
+        raise not_sent(f"{message}[{sub.index}]", error) from error
     finally:
         sub.message = message
 
@@ -276,6 +271,4 @@ def explained() -> Iterator[None]:
             lines.append(f"hint: {hint}")
         if error.__cause__ is not None:
             lines.append(f"\nThe cause:\n{error_as_json(error)['cause']}")
-        shown = type(error)(lines[0], hint=hint)
-        shown.args = ("\n".join(lines),)  # The constructor escapes line breaks.
-        raise shown from None
+        raise restated(error, "\n".join(lines), hint) from None
