@@ -99,8 +99,9 @@ class Checkpointer:
         self._file = context.file
         self._latency_before = plan.account.latency  # The latency of the handler in former runs.
         self._journal_interval_s = context.running.journal_interval_s
-        self._due_s = inf  # When the journal is looked at next.
-        # It is written then if ``_usable_s`` has reached the first time, or the clock the second.
+        # The journal is looked at next at ``_due_s``. It is written then if ``_usable_s`` has
+        # reached ``_usable_due_s``, and in any case once it is ``_latest_s``.
+        self._due_s = inf
         self._usable_due_s, self._latest_s = -inf, inf
         self._took_s = deque([0.0] * SLOW_WRITES, SLOW_WRITES)
         self._lock = context.lock

@@ -54,8 +54,8 @@ def import_place(place: str, reference: str) -> tuple[ModuleType, str]:
     module = _import_module(folder, name, reference)
     # drainer's own modules are those of the package that runs, even in a clone of it.
     if _lies_in(folder, name) and not (place == name and name.startswith("drainer.")):
-        # The place of a module that is a single file is the path of that file, so that the name and
-        # the path of a module stand for the same handler.
+        # A module that is a single file is named by the path of that file. So its handler has one
+        # name, whether somebody gives the module or the file.
         file = folder / f"{name}.py"
         return module, str(file if module.__file__ == str(file) else folder / name)
     if "/" in place:  # A module of this name elsewhere is not the requested one.

@@ -40,9 +40,10 @@ from drainer.operations.engine import LocalContext
 from drainer.spark.assign.aggregation import Aggregation
 from drainer.spark.assign.control import ControlChannel, QuotaAllocator
 from drainer.spark.assign.query import Queries
+from drainer.spark.assign.slicing import typical_bytes
 from drainer.spark.assign.status import repeat_words
 from drainer.spark.assign.task_monitor import QUIET_S, TaskMonitor
-from drainer.spark.assign.work import SliceRunner, of_one_task, typical_bytes
+from drainer.spark.assign.work import SliceRunner, of_one_task
 from drainer.spark.session.failure import SparkBroke, spark_failures
 from drainer.spark.session.session import Slots
 from drainer.spark.session.settings import STARTING, SparkSettings

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
-from command.record import Line
 from drainer.errors import EXIT_HALTED, EXIT_INTERRUPTED
 from drainer.model.claims import key_hash
 from drainer.model.settings import FailureSettings
 from scenarios.fill import create_topic
 from spark.story import Story, value_of
+from spark.trouble import interrupt, trouble
 
 # Keys of the shard of the hot lane, and of the other one, if there are two.
 BESIDE, APART = (
@@ -56,27 +53,16 @@ def test_a_backlog_of_holes_alone_is_drained(story: Story, bootstrap: str) -> No
     assert story.committed == {0: 2}
 
 
-@contextmanager
-def stopping(story: Story, due: Callable[[list[Line]], bool], gate: Path) -> Iterator[None]:
-    """Stop this process with SIGTERM once calls are as ``due`` says, and then open the gate."""
-    over = threading.Event()
+def stop_and_open(gate: Path) -> Callable[[int], None]:
+    """Return a function that stops this process once a task waits, and then opens the gate."""
 
-    def act() -> None:
-        while not over.wait(0.05):
-            if due(story.record.lines()):
-                over.wait(2)  # Until the next task of the hot lane has its slot, and waits.
-                os.kill(os.getpid(), signal.SIGTERM)
-                over.wait(1)
-                gate.touch()
-                return
+    def act(pid: int) -> None:
+        threading.Event().wait(2)  # Until the next task of the hot lane has its slot, and waits.
+        interrupt(1)(pid)
+        threading.Event().wait(1)
+        gate.touch()
 
-    thread = threading.Thread(target=act)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    return act
 
 
 @pytest.mark.long
@@ -86,12 +72,9 @@ def test_a_stop_lets_calls_end_while_another_task_waits_for_its_share(
     story.fill([["hot", key] for key in APART[: 4 * LENGTH]])
     gate = tmp_path / "gate"
 
-    def due(lines: list[Line]) -> bool:
-        places = [line.place[1] for line in lines if line.mark == "begun" and line.place[2]]
-        return max(places, default=0) >= LENGTH + 3
-
     options: dict[str, Any] = {"gate": str(gate), "gated": "hot", "pause_ms": "2500"}
-    with stopping(story, due, gate):
+    # The hot lane has begun, and of the other keys all of the first slice and four of the next.
+    with trouble(story, stop_and_open(gate), on="begun", after=1 + LENGTH + 4):
         stopped = story.run(concurrency=4, slice_bytes=SLICE_BYTES, **options)
 
     assert stopped.exit_code == EXIT_INTERRUPTED
@@ -107,11 +90,8 @@ def test_a_stop_closes_the_handler_of_a_task_that_waits_for_its_share(
     story.fill([["hot", key] for key in APART[: 2 * LENGTH]])
     gate = tmp_path / "gate"
 
-    def due(lines: list[Line]) -> bool:
-        return sum(line.mark == "done" and line.place[2] == 1 for line in lines) >= 2 * LENGTH
-
     options: dict[str, Any] = {"gate": str(gate), "gated": "hot", "pause_ms": "10"}
-    with stopping(story, due, gate):
+    with trouble(story, stop_and_open(gate), on="done", after=2 * LENGTH):
         stopped = story.run(concurrency=4, slice_bytes=SLICE_BYTES, **options)
 
     assert stopped.exit_code == EXIT_INTERRUPTED

@@ -131,12 +131,13 @@ class Queries:
         self._tag = tag
 
     def drain(
-        self, reader: SliceReader, runner: TaskRunner, name: str
+        self, reader: SliceReader, runner: TaskRunner
     ) -> list[tuple[int, TaskOutcome | None]]:
         """Read and handle a slice. Return the number of each shard with the outcome of its task."""
         count, spans = runner.shards, len(reader.spans)
         with _as_interrupted():
-            self.session.name_jobs(f"{self._tag}: {name}", self._tag, self._tag_of(name))
+            tag = self._tag_of(runner.slice)
+            self.session.name_jobs(tag, self._tag, tag)
             numbers = self.session.spark.range(0, spans, 1, spans)
             rows = mapped(numbers, reader.split, CHUNKS)
             # The task of the shard ``last`` begins last: Spark begins them in this order.
@@ -158,13 +159,13 @@ class Queries:
         with _as_interrupted():
             return self.session.slots()
 
-    def cancel(self, name: str) -> None:
-        """End a query; Spark kills its tasks."""
+    def cancel(self, number: int) -> None:
+        """End the query of a slice; Spark kills its tasks."""
         with _as_interrupted():
-            self.session.cancel(self._tag_of(name))
+            self.session.cancel(self._tag_of(number))
 
-    def _tag_of(self, name: str) -> str:
-        return f"{self._tag}: {name}".replace(",", "")
+    def _tag_of(self, number: int) -> str:
+        return f"{self._tag}: slice {number}"
 
 
 # This uses no SQL text, because Spark takes half a second to load its SQL parser.

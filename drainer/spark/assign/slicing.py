@@ -1,11 +1,13 @@
-"""Cuts a backlog into slices, and a slice into the spans that tasks read."""
+"""Cuts a backlog into slices, and a slice into the spans that tasks read, by sizes of messages."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
 
-from drainer.kafka.spans import Span
+from drainer.kafka.settings import ClientSettings
+from drainer.kafka.spans import HEADS_BYTES, Span, read_spans
+from drainer.model.plan import OffsetPlan
 from drainer.model.ranges import Range, cut
 
 FIRST_BYTES = 8 * 1024 * 1024
@@ -16,6 +18,8 @@ GROWTH = 4  # A slice is this many times as large as the slice before it.
 SPAN_S = 4.0
 FIRST_SPAN_BYTES = 4 * 1024 * 1024
 SPAN_BYTES_LEAST, SPAN_BYTES_MOST = 1024 * 1024, 16 * 1024 * 1024
+# The mean size of a message is estimated from the first bytes of this many partitions.
+LOOKED_AT, LOOKED_AT_BYTES = 8, 64 * 1024
 
 
 class Slicer:
@@ -98,3 +102,19 @@ class Slicer:
             for number, (start, end) in ranges.items()
             for bounds in cut((start, end), max(1, round(tasks * (end - start) / offsets)))
         )
+
+
+def typical_bytes(client: ClientSettings, plan: OffsetPlan) -> float:
+    """Estimate the mean size of a message from the first messages of a few partitions.
+
+    Raises the same errors as ``read_spans``.
+    """
+    parts = [
+        (n, plan.account.watermark(n), part.end) for n, part in plan.account.partitions.items()
+    ]
+    spans = [Span(*part, LOOKED_AT_BYTES) for part in parts if part[1] < part[2]][:LOOKED_AT]
+    batches = read_spans(
+        client, plan.terms.topic, plan.terms.topic_id, plan.terms.group, spans, HEADS_BYTES
+    )
+    sizes = [message.size for batch in batches for message in batch.messages]
+    return sum(sizes) / len(sizes) if sizes else 1.0

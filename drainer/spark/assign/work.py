@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Any, TypeVar
 
 from drainer.core.dispatch import all_of
 from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.control import Settings
+from drainer.engine.loop import spawn
 from drainer.engine.outcome import lanes_parked, too_many_ignored
 from drainer.engine.pump import LEFT_PENDING_MOST, PARKED_MOST
 from drainer.errors import (
@@ -32,8 +32,6 @@ from drainer.errors import (
     raised_as,
 )
 from drainer.host.calls import blocking_call
-from drainer.kafka.settings import ClientSettings
-from drainer.kafka.spans import HEADS_BYTES, Span, read_spans
 from drainer.model.account import Account, ParkedLanes
 from drainer.model.claims import ALL
 from drainer.model.option import Concurrency
@@ -61,11 +59,8 @@ OUTAGE_S = 120.0  # A driver waits this long for a broker. The lock waits as lon
 READ_AGAIN_S = 1.0
 CANCEL_S, CANCEL_AGAIN_S = 2.0, 0.2
 TASK_BUFFER_LEAST = 16 * 1024 * 1024
-# The mean size of a message is estimated from the first bytes of this many partitions.
-LOOKED_AT, LOOKED_AT_BYTES = 8, 64 * 1024
 
 Outcomes = list[tuple[int, TaskOutcome | None]]
-F = TypeVar("F", bound=asyncio.Future[Any])
 
 
 @dataclass(eq=False)
@@ -87,10 +82,6 @@ class _Query:
     job: asyncio.Future[Outcomes]
     yields: asyncio.Event | None = None
     contents: SliceContents | None = None
-
-    @property
-    def name(self) -> str:
-        return f"slice {self.number}"
 
 
 @dataclass(eq=False)
@@ -142,8 +133,8 @@ class SliceRunner:
         self._done_before = self._aggregation.counts()[1].done
         self._broken = False  # Whether a query has failed whose tasks may still be at work.
         self._left_parked: set[str] = set()
-        # The lanes "all of partition n" of partitions that stop, by the number of the slice.
-        self._stopping: dict[int, AbstractSet[str]] = {}
+        # The lanes "all of partition n" of partitions that stop.
+        self._stopping: set[str] = set()
         self._stops: set[int] = set()  # The partitions that are read no further.
         limits = self.plan.terms.limits
         # It only counts what all tasks read. Each task limits itself to its share of the cap.
@@ -178,7 +169,7 @@ class SliceRunner:
     def begin(self) -> bool:
         """Begin to read the next slice; return False if nothing is left."""
         if self.reading is None and self._slicer.left:
-            self.reading = _background(self._read_next(), "reading")
+            self.reading = spawn(self._read_next(), "reading", _ignore)
         return self.reading is not None
 
     def _begin_if_due(self) -> bool:
@@ -304,8 +295,10 @@ class SliceRunner:
         return query
 
     def _begun(self, reader: SliceReader, runner: TaskRunner) -> asyncio.Future[Outcomes]:
-        name = f"slice {runner.slice}"
-        return _quiet(blocking_call(self.queries.drain, reader, runner, name))
+        job = blocking_call(self.queries.drain, reader, runner)
+        # If nobody waits for it any more, asyncio would log its error.
+        job.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        return job
 
     async def _contents(self, query: _Query) -> SliceContents:
         """Wait until a slice is read, and return what it has. Raises the error of the query."""
@@ -347,9 +340,10 @@ class SliceRunner:
             self._left_alone_subs += each.left_alone_subs
         self.monitor.note_slice(self._slicer.about, found.manifests)
         # A lane that is parked by now was parked by an earlier slice, and stays parked.
-        self._stopping[query.number] = set(map(all_of, found.stops)) - self.parked
+        self._stopping |= set(map(all_of, found.stops)) - self.parked
         query.contents = found
-        self._ends.add(_background(self._see_to_end(query, begun), query.name))
+        end = self._see_to_end(query, begun)
+        self._ends.add(spawn(end, f"slice {query.number}", _ignore))
 
     # --- handling ---
 
@@ -371,7 +365,7 @@ class SliceRunner:
             behind = tuple(n for n, (start, _) in found.ranges.items() if at[n] < start)
         # If a partition stops in a slice, no later message of it is read, so its lane does not have
         # to be parked.
-        parked = tuple(sorted(self.parked - set().union(*self._stopping.values())))
+        parked = tuple(sorted(self.parked - self._stopping))
         shares = {n: TaskShare(found.given.get(n, {}), parked, behind) for n in shards}
         room = self.slots.count - sum(
             bool(task.given and task.left) for task in self._aggregation.tasks
@@ -397,7 +391,7 @@ class SliceRunner:
                 if lost and waits and query.yields is None:
                     query.yields = asyncio.Event()
                     with suppress(DrainerError):  # If Spark is gone, the query ends by itself.
-                        await blocking_call(self.queries.cancel, query.name)
+                        await blocking_call(self.queries.cancel, number)
                 elif query.yields is not None and not lost and query.job.done():
                     query.job = self._begun(query.reader, query.runner)
                     query.yields.set()
@@ -579,7 +573,7 @@ class SliceRunner:
         """Let Spark kill the tasks of all queries, or of those that read, and wait a moment."""
         until_s = monotonic() + CANCEL_S
         queries = (each for each in self._queries.values() if not (reading and each.contents))
-        jobs = {query.job: query.name for query in queries}
+        jobs = {query.job: query.number for query in queries}
         with suppress(DrainerError):  # Spark itself may be gone.
             while (left := {job for job in jobs if not job.done()}) and monotonic() < until_s:
                 for job in left:  # Spark may not know a query yet, so this is repeated.
@@ -605,14 +599,8 @@ class SliceRunner:
             await asyncio.sleep(LOOK_S)
 
 
-def _background(run: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
-    return _quiet(asyncio.create_task(run, name=name))
-
-
-def _quiet(future: F) -> F:
-    """Return a future whose error asyncio does not log if nobody waits for it any more."""
-    future.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-    return future
+def _ignore(_: object) -> None:
+    """Drop an error that ``run`` or somebody else gets by waiting for the task, if anybody does."""
 
 
 def of_one_task(running: LocalSettings, tasks: int) -> LocalSettings:
@@ -620,19 +608,3 @@ def of_one_task(running: LocalSettings, tasks: int) -> LocalSettings:
     buffer_bytes = max(TASK_BUFFER_LEAST, running.buffer_bytes // tasks)
     fixed = Concurrency.fixed(1)
     return replace(running, concurrency=fixed, buffer_bytes=buffer_bytes)
-
-
-def typical_bytes(client: ClientSettings, plan: OffsetPlan) -> float:
-    """Estimate the mean size of a message from the first messages of a few partitions.
-
-    Raises the same errors as ``read_spans``.
-    """
-    parts = [
-        (n, plan.account.watermark(n), part.end) for n, part in plan.account.partitions.items()
-    ]
-    spans = [Span(*part, LOOKED_AT_BYTES) for part in parts if part[1] < part[2]][:LOOKED_AT]
-    batches = read_spans(
-        client, plan.terms.topic, plan.terms.topic_id, plan.terms.group, spans, HEADS_BYTES
-    )
-    sizes = [message.size for batch in batches for message in batch.messages]
-    return sum(sizes) / len(sizes) if sizes else 1.0
