@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from builders import a_plan
-from drainer.errors import DrainerError, Interrupted
-from drainer.model.claims import Shard
+from drainer.errors import Interrupted
+from drainer.model.claims import Shard, Stream
 from drainer.spark.state.state import TaskInput
 from drainer.spark.task.rows import Row
-from drainer.spark.task.source import ChunkSource
+from drainer.spark.task.source import AHEAD_BYTES, ChunkBatch, TaskSource, chunk_batches
 
 SHARD = Shard(1, 2)
 SHARE = {0: TaskInput(0, 40, 5, 11), 1: TaskInput(0, 10, 1, 3)}
@@ -23,26 +24,15 @@ FIRST, SECOND, OTHER = (
 )
 
 
-def failure_of(*rows: Row, counts: tuple[Row, ...] = COUNTS) -> DrainerError | None:
-    """Return the error that ends the source; None if it reaches the ends of the share.
-
-    If the counts differ, no chunk may have come before the error.
-    """
-    notified = threading.Semaphore(0)
-    source = ChunkSource((*counts, *rows), a_plan(40, 10), SHARD, SHARE, notified.release)
-    source.start()
-    while notified.acquire(timeout=10):
-        if source.failure is not None:
-            assert counts == COUNTS or source.next_batch() is None
-            return source.failure
-        batch = source.next_batch()
-        if batch is not None and batch.origin is None:
-            return None
-    raise AssertionError("the source does not end")
+def read(*rows: Row, counts: tuple[Row, ...] = COUNTS) -> list[ChunkBatch]:
+    """Return the batches of a task that is given these rows."""
+    return list(chunk_batches((*counts, *rows), a_plan(40, 10), SHARD, SHARE))
 
 
 def test_a_task_that_gets_all_of_its_share_reaches_the_end() -> None:
-    assert failure_of(FIRST, SECOND, OTHER) is None
+    *chunks, end = read(FIRST, SECOND, OTHER)
+    assert len(chunks) == 3
+    assert end.reached == {Stream(0, SHARD): 40, Stream(1, SHARD): 10}
 
 
 @pytest.mark.parametrize(
@@ -55,19 +45,41 @@ def test_a_task_that_gets_all_of_its_share_reaches_the_end() -> None:
     ],
 )
 def test_a_task_that_gets_something_else_stops_the_drain(rows: list[Row]) -> None:
-    failure = failure_of(*rows)
-    assert isinstance(failure, Interrupted)
-    assert "were read, or others" in str(failure)
+    with pytest.raises(Interrupted, match="were read, or others"):
+        read(*rows)
 
 
 def test_a_task_that_is_given_other_counts_makes_no_call() -> None:
     for counts in ((), COUNTS[:1], (COUNTS[0], COUNTS[1]._replace(checksum=12))):
-        failure = failure_of(FIRST, SECOND, OTHER, counts=counts)
-        assert "were read, or others" in str(failure)
+        given = chunk_batches((*counts, FIRST, SECOND, OTHER), a_plan(40, 10), SHARD, SHARE)
+        with pytest.raises(Interrupted, match="were read, or others"):
+            next(given)
 
 
 @pytest.mark.parametrize("row", [FIRST._replace(shard=0), FIRST._replace(partition=2)])
 def test_a_task_takes_no_chunk_of_another_one(row: Row) -> None:
-    failure = failure_of(row, FIRST, SECOND, OTHER)
-    assert isinstance(failure, Interrupted)
-    assert "which are not its own" in str(failure)
+    with pytest.raises(Interrupted, match="which are not its own"):
+        read(row, FIRST, SECOND, OTHER)
+
+
+def test_a_source_takes_no_more_than_a_few_mebibytes_ahead() -> None:
+    """And it goes on as the engine takes batches, up to the error by which Spark ends."""
+    taken, notified = list[int](), threading.Semaphore(0)
+
+    def batches() -> Iterator[ChunkBatch]:
+        for number in range(40):
+            taken.append(number)
+            yield ChunkBatch({0: number}, bytes(AHEAD_BYTES // 10))
+        raise OSError("the disk is full")
+
+    source = TaskSource(batches(), notified.release)
+    source.start()
+    for number in range(40):
+        assert notified.acquire(timeout=10)
+        assert len(taken) - number <= 12
+        batch = source.next_batch()
+        assert batch is not None
+        assert batch.reached == {0: number}
+    assert notified.acquire(timeout=10)
+    assert "the disk is full" in str(source.failure)
+    source.stop()

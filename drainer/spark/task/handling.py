@@ -35,7 +35,7 @@ from drainer.spark.state.records import Borrowed, TaskRecords, TaskStatus
 from drainer.spark.state.state import Attempt, DriverControl, State, TaskInput, TaskShare
 from drainer.spark.task.python_worker import Fence, HandlerSpec, OpenHandler, python_worker
 from drainer.spark.task.rows import OUTCOMES, Row, batch_of, rows_of
-from drainer.spark.task.source import ChunkSource
+from drainer.spark.task.source import TaskSource, chunk_batches
 
 # The plan of a task is written only at its end: its records, or its outcomes, are all that anybody
 # reads.
@@ -122,8 +122,9 @@ class TaskRunner:
             with letter_writers(self.handler.client, plan) as open_letters:
                 context = self._context(plan, records, opened, state.journal_interval_s)
                 context = replace(context, observe=observe)
+                chunks = chunk_batches(rows, plan, shard, share.given)
                 ports = Ports(
-                    lambda _, notify: ChunkSource(rows, plan, shard, share.given, notify),
+                    lambda _, notify: TaskSource(chunks, notify),
                     is_split=True,
                     open_letters=open_letters,
                     totals=lambda: fence.control.totals,
@@ -223,10 +224,9 @@ class Borrower:
             self._calls = control.lent.calls.get(self.name, 0)
             self._share = self._calls / max(1, control.lent.total)
             self.use_share(self._share)
-        rate = self.base.rate
-        if rate is not None and self._share:  # Without a share no call begins, whatever the rate.
-            rate *= self._share
-        return self._calls, replace(self.base, rate=rate)
+        if self.base.rate is None or not self._share:  # Without a share no call begins anyway.
+            return self._calls, self.base
+        return self._calls, replace(self.base, rate=self.base.rate * self._share)
 
     def obeyed(self, in_flight: int, ready: int, work_done: tuple[int, int, int]) -> None:
         """Note how the task uses the calls. Report if it obeys the newest grants for the first

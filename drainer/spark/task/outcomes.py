@@ -25,7 +25,7 @@ from drainer.engine.control import Control
 from drainer.engine.local import LocalDrain
 from drainer.engine.ports import DrainContext, Ports
 from drainer.engine.runtime import UNSIGNALLED
-from drainer.errors import DrainerError, Interrupted, UsageError
+from drainer.errors import DrainerError, UsageError
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.writer import TopicWriter
 from drainer.loading.loader import LoadedHandler
@@ -42,6 +42,7 @@ from drainer.spark.session.shipping import Shipped
 from drainer.spark.task.chunk import not_restored
 from drainer.spark.task.handling import NEVER_S
 from drainer.spark.task.journal import OutcomeJournal
+from drainer.spark.task.source import TaskSource
 from drainer.spark.task.table import (
     BATCH_ROWS,
     SUBS,
@@ -68,12 +69,11 @@ OUTCOMES = {
     "started": "timestamp_ltz",
     "ended": "timestamp_ltz",
 }
-# Rows become runs of messages of about this size. AHEAD_RUNS of them are taken from Spark before
-# the engine wants them.
-RUN_BYTES, AHEAD_RUNS = 512 * 1024, 16
+RUN_BYTES = 512 * 1024  # Rows become runs of messages of about this size.
 LOOK_S = 0.05  # Without a journal, what has finished is given to Spark this often.
 RECORD_S = 1.0  # The engine's own journal goes nowhere, so it is written now and then.
 _NEVER = 2**62  # The end of a ledger whose partition may always go on.
+_WHOLE = 0  # The stream of a ledger that stays open until all rows have come.
 _MICRO = 1_000_000
 
 OutcomeRow = tuple[Any, ...]  # The columns of ``OUTCOMES``, with times as microseconds since 1970.
@@ -275,62 +275,40 @@ class _Batch(NamedTuple):
     messages: Sequence[ShippedMessage]
     reached: dict[int, int]
 
+    @property
+    def size(self) -> int:
+        return sum(message.size for message in self.messages)
 
-@dataclass(eq=False)
-class _SubSource:
-    """Runs of messages as the source of an engine. A thread takes them from Spark.
+
+def _batches(runs: Runs) -> Iterator[_Batch]:
+    """Yield the runs, and at the end the ends of their streams and of ``_WHOLE``."""
+    streams = {_WHOLE}
+    for run in runs:
+        streams.add(run[0].origin.stream)
+        yield _Batch(run, {})
+    yield _Batch((), dict.fromkeys(streams, _NEVER))
+
+
+class _SubSource(TaskSource[_Batch]):
+    """Runs of messages as the source of an engine.
 
     The ledger of a partition is opened with its first message.
     """
 
-    runs: Runs
-    dispatcher: Dispatcher
-    recorder: _Recorder
-    notify: Callable[[], None]
-
-    def __post_init__(self) -> None:
-        self.trouble: str | None = None
-        self.failure: DrainerError | None = None
-        self._queue: deque[_Batch] = deque()
-        self._room = threading.Semaphore(AHEAD_RUNS)
-        self._stopping = False
-
-    def start(self) -> None:
-        threading.Thread(target=self._read, name="drainer-rows", daemon=True).start()
+    def __init__(
+        self, runs: Runs, dispatcher: Dispatcher, recorder: _Recorder, notify: Callable[[], None]
+    ) -> None:
+        super().__init__(_batches(runs), notify)
+        self._dispatcher = dispatcher
+        self._recorder = recorder
 
     def next_batch(self) -> _Batch | None:
-        if not self._queue:
-            return None
-        batch = self._queue.popleft()
-        self._room.release()
-        for message in batch.messages:
-            self.recorder.expect(message)
-            if (number := message.origin.stream) not in self.dispatcher.ledgers:
-                self.dispatcher.open(number, _Recorded(self.recorder))
+        batch = super().next_batch()
+        for message in () if batch is None else batch.messages:
+            self._recorder.expect(message)
+            if (number := message.origin.stream) not in self._dispatcher.ledgers:
+                self._dispatcher.open(number, _Recorded(self._recorder))
         return batch
-
-    def stop(self) -> None:
-        self._stopping = True
-        self._room.release()
-
-    def _read(self) -> None:
-        streams = {0}
-        try:
-            for run in self.runs:
-                streams.add(run[0].origin.stream)
-                self._put(_Batch(run, {}))
-                if self._stopping:
-                    return
-            self._put(_Batch((), dict.fromkeys(streams, _NEVER)))
-        except BaseException as error:
-            why = f"Spark gave no more rows: {describe(error)}"
-            self.failure = error if isinstance(error, DrainerError) else Interrupted(why)
-            self.notify()
-
-    def _put(self, batch: _Batch) -> None:
-        self._room.acquire()
-        self._queue.append(batch)
-        self.notify()
 
 
 class _Partitions(dict[int, PartitionPlan]):
@@ -409,8 +387,7 @@ class TableHandler:
         runs = self._restored(runs, handler, whole=handler.split is None)
         # Without a split of its own, the engine would make sub-messages of the messages again.
         handler.split = handler.split or decoding.whole
-        # The ledger 0 stays open until all rows have come.
-        plan = plan_in_memory({0: _NEVER}, handler.reference, self.failures, UNSIGNALLED.now())
+        plan = plan_in_memory({_WHOLE: _NEVER}, handler.reference, self.failures, UNSIGNALLED.now())
         partitions = _Partitions(plan.account.partitions)
         plan = OffsetPlan(plan.terms, replace(plan.account, partitions=partitions))
         recorder = _Recorder(handler, self.failures.letters_topic)
