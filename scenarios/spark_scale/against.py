@@ -32,7 +32,7 @@ class Case:
 CASES = {
     "wait-1000": Case("Wait", 40_000, 1000, 1.0),
     "wait-2000": Case("Wait", 40_000, 2000, 1.3),
-    "compute": Case("Compute", 300, 100, 1.8, compute_s=0.002),
+    "compute": Case("Compute", 300, 100, 1.9, compute_s=0.002),
     "parse": Case("Parse", 6_000, 1000, 1.8, compute_s=0.01),
 }
 
