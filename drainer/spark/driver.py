@@ -268,9 +268,9 @@ class SparkRun:
 
     async def _print_repeats(self) -> None:
         while self._monitor.repeats:
-            lost, host, shard = self._monitor.repeats.popleft()
+            lost, host, shard, finished = self._monitor.repeats.popleft()
             failed = await blocking_call(self._state.has_ended, lost)
-            self._print_event(repeat_words(host, shard, failed=failed))
+            self._print_event(repeat_words(host, shard, finished=finished, failed=failed))
 
     def _print_event(self, what: str) -> None:
         self.context.print_line(f"{clock(self.context.runtime.now())}  {what}")

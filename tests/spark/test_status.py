@@ -14,7 +14,7 @@ from drainer.model.latency import Latency
 from drainer.model.status import HeldBack, LimitStatus, Load, Status, TimingStatus, share_finished
 from drainer.spark.assign.aggregation import Aggregation, SliceTask
 from drainer.spark.assign.status import SparkStatus, repeat_words, task_name
-from drainer.spark.assign.task_monitor import TaskMonitor
+from drainer.spark.assign.task_monitor import LOST_S, TaskMonitor
 from drainer.spark.reading.slices import Manifest
 from drainer.spark.state.records import Borrowed, Head, TaskStatus
 from drainer.spark.state.state import Attempt
@@ -22,6 +22,8 @@ from drainer.view.limit import limit
 from drainer.view.live import LineView, frame, status_line
 from drainer.view.terminal import logging_as_json
 from view import samples
+
+PLAN = a_plan(100)
 
 
 def on_spark(count: int) -> Status:
@@ -34,13 +36,17 @@ def test_an_address_stays_whole() -> None:
     assert task_name("7.1", "") == "7.1"
 
 
-def test_a_task_that_spark_repeats_has_died_or_failed() -> None:
-    assert repeat_words("worker-1.example.com", Shard(3, 8), failed=False) == (
+def test_a_task_that_spark_repeats_has_died_or_failed_or_its_result_was_lost() -> None:
+    shard = Shard(3, 8)
+    assert repeat_words("worker-1.example.com", shard, finished=False, failed=False) == (
         "the task of shard 3 on worker-1 fell silent: its Python worker or executor is gone; Spark"
         " repeats it"
     )
-    assert (
-        repeat_words("", Shard(3, 8), failed=True) == "the task of shard 3 failed; Spark repeats it"
+    assert repeat_words("", shard, finished=False, failed=True) == (
+        "the task of shard 3 failed; Spark repeats it"
+    )
+    assert repeat_words("worker-1", shard, finished=True, failed=True) == (
+        "the task of shard 3 on worker-1 had finished, but Spark lost its result, and repeats it"
     )
 
 
@@ -128,11 +134,109 @@ def test_a_silent_task_is_reported_and_makes_no_calls_until_it_is_repeated() -> 
 
     monitor.note_report(one, Attempt(1, 1, 0, 3), None)
     monitor.note_report(other, Attempt(1, 1, 1, 2), replace(at_work, borrowed=None))
-    assert list(monitor.repeats) == [(Attempt(1, 1, 0, 1), "worker-1", Shard(0, 2))]
+    assert list(monitor.repeats) == [(Attempt(1, 1, 0, 1), "worker-1", Shard(0, 2), False)]
     now_s = 6.0
     busy, engine = shown()
     assert (busy, engine.silent, engine.repeated) == (0, (), 1)
     assert engine.tasks == {"reading": 1, "ended": 1}
+
+
+class Watched:
+    """A slice of two tasks that have begun, as their monitor sees it at the time ``now_s``."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.aggregation = Aggregation(PLAN, "/state", 1)
+        self.monitor = TaskMonitor(
+            self.aggregation,
+            0,
+            concurrency=20,
+            buffer_bytes=1,
+            plan_path="p",
+            clock=lambda: self.now_s,
+        )
+        subs = {0: {0: 9}, 1: {0: 9}}
+        self.slice = self.aggregation.begin(1, 2, {0: (0, 40)}, {0: ((0, 40),)}, subs, {})
+        self.given(0, 1)
+
+    def given(self, *numbers: int) -> None:
+        for number in numbers:
+            self.slice.tasks[number].given = True
+        self.monitor.note_begin([self.slice.tasks[number] for number in numbers])
+
+    def reports(self, number: int, attempt: int, *, mark: int = 0, over: bool = False) -> None:
+        task = self.slice.tasks[number]
+        known = counts(done=9 if mark else 0, pending=0 if mark else 9)
+        self.aggregation.add_progress(
+            self.slice, task, Head({task.claim: {0: (0, mark)}}, {0: known})
+        )
+        status = TaskStatus("worker-1", borrowed=None if over else Borrowed())
+        self.monitor.note_report(task, Attempt(1, 1, number, attempt), status)
+
+    @property
+    def has_lost(self) -> bool:
+        return self.monitor.has_lost(self.slice)
+
+    @property
+    def repeated(self) -> int:
+        engine = self.monitor.status(PLAN, ahead=False).engine_status
+        assert isinstance(engine, SparkStatus)
+        return engine.repeated
+
+
+def test_a_slice_has_lost_a_task_that_is_at_work_and_silent_whatever_others_do() -> None:
+    seen = Watched()
+    seen.reports(0, 1)
+    seen.now_s = LOST_S + 1
+    seen.reports(1, 2)
+    assert seen.has_lost
+    seen.reports(0, 3)
+    assert not seen.has_lost
+    seen.reports(0, 3, mark=40, over=True)
+    seen.now_s *= 2
+    seen.reports(1, 2)
+    assert not seen.has_lost, "one task has ended, and the other one is at work"
+
+
+@pytest.mark.parametrize("mark", [40, 30], ids=["finished", "parked"])
+def test_a_slice_has_lost_a_task_if_all_reported_their_ends_and_its_query_does_not_end(
+    mark: int,
+) -> None:
+    """Spark repeats a task whose result it lost, or one that had nothing to report."""
+    seen = Watched()
+    seen.reports(0, 1, mark=40, over=True)
+    seen.reports(1, 2, mark=mark, over=True)
+    seen.now_s = LOST_S - 1
+    assert not seen.has_lost
+    seen.now_s = LOST_S + 1
+    assert seen.has_lost
+
+    seen.reports(1, 3, mark=mark)
+
+    assert not seen.has_lost, "it has a slot again"
+    assert [finished for *_, finished in seen.monitor.repeats] == [mark == 40]
+
+
+def test_a_task_that_waits_for_an_earlier_slice_is_not_lost() -> None:
+    seen = Watched()
+    seen.slice.tasks[1].given = False
+    seen.reports(0, 1, mark=40, over=True)
+    seen.now_s = LOST_S + 1
+    assert not seen.has_lost
+
+
+def test_a_task_that_drainer_began_again_is_no_repeat_of_spark_s() -> None:
+    seen = Watched()
+    seen.reports(0, 1)
+    seen.given(0)  # Its query has yielded its slots, and begins again.
+    seen.reports(0, 1)  # This was written before.
+    seen.reports(0, 2)
+    assert (list(seen.monitor.repeats), seen.repeated) == ([], 0)
+
+    seen.reports(0, 3)
+
+    assert [lost.number for lost, *_ in seen.monitor.repeats] == [2]
+    assert seen.repeated == 1
 
 
 def test_the_time_left_counts_sub_messages_of_slices_and_of_what_is_yet_to_be_read() -> None:

@@ -47,6 +47,7 @@ class SliceTask:
         counts: the account of its sub-messages by partition.
         unhandled: the counts of what it finished without a call of the handler.
         attempt, status: the newest attempt at the task, and the newest status of that attempt.
+        cancelled: the attempt that ended because drainer cancelled the query, to begin it again.
         reported_s: the time of its last report.
         ended: whether Spark has ended the task.
     """
@@ -60,6 +61,7 @@ class SliceTask:
     unhandled: Unhandled = field(default_factory=Unhandled)
     attempt: Attempt | None = None
     status: TaskStatus | None = None
+    cancelled: Attempt | None = None
     reported_s: float = 0.0
     ended: bool = False
 

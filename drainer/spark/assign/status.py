@@ -97,9 +97,14 @@ def task_name(name: str, host: str) -> str:
     return f"{name}{_on(host)}"
 
 
-def repeat_words(host: str, shard: Shard, *, failed: bool) -> str:
-    """Return the line on a task that Spark repeats, because it ``failed`` or fell silent."""
+def repeat_words(host: str, shard: Shard, *, finished: bool, failed: bool) -> str:
+    """Return the line on a task that Spark repeats.
+
+    Either it had ``finished``, and Spark has lost its result, or it ``failed``, or it fell silent.
+    """
     task = f"the task of shard {shard.number}{_on(host)}"
+    if finished:
+        return f"{task} had finished, but Spark lost its result, and repeats it"
     if failed:
         return f"{task} failed; Spark repeats it"
     return f"{task} fell silent: its Python worker or executor is gone; Spark repeats it"

@@ -45,7 +45,8 @@ LOST_S = 60.0  # After this long, it counts as lost. A handler may block its eve
 BEHIND = 0.5  # A task with less than this share of the average progress is a straggler.
 
 
-Repeat = tuple[Attempt, str, Shard]  # A lost attempt that Spark repeats, its host and its shard.
+# An attempt that Spark repeats, its host, its shard, and whether it had finished its share.
+Repeat = tuple[Attempt, str, Shard, bool]
 
 
 class TaskMonitor(MetricsSampler):
@@ -100,27 +101,33 @@ class TaskMonitor(MetricsSampler):
         self._slices_began_s.append(self._clock())
 
     def note_begin(self, tasks: Iterable[SliceTask]) -> None:
-        """Note that these tasks may begin."""
+        """Note that these tasks may begin, or begin again because drainer ended their query."""
         self._given_s = self._clock()
         for task in tasks:
-            task.reported_s = self._given_s
+            task.reported_s, task.cancelled = self._given_s, task.attempt
         self.tasks_most = max(self.tasks_most, len(self._tasks))
 
     def note_report(self, task: SliceTask, attempt: Attempt, status: TaskStatus | None) -> None:
         """Note a record of an attempt at a task, with its status if the record has one."""
         if task.attempt != attempt:
-            if task.attempt is not None:
-                self.repeats.append((task.attempt, task.host, task.shard))
+            if task.attempt is not None and task.attempt != task.cancelled:
+                self.repeats.append((task.attempt, task.host, task.shard, not task.left))
                 self._repeated += 1
             self._add_ended(task)
             task.attempt, task.reported_s = attempt, self._clock()
         if status is not None:
             task.status, task.reported_s = status, self._clock()
 
-    def is_lost(self, task: SliceTask) -> bool:
-        """Return whether a task that may begin has not been heard of for long."""
-        at_work = task.given and task.left and not task.is_over
-        return bool(at_work) and self._clock() - task.reported_s > LOST_S
+    def has_lost(self, of: Slice) -> bool:
+        """Return whether a slice waits for a task that has not been heard of for long.
+
+        If all tasks are silent, that may be one that has reported its end: Spark repeats it if it
+        lost the result with an executor.
+        """
+        now_s = self._clock()
+        silent = [each for each in of.tasks if each.given and now_s - each.reported_s > LOST_S]
+        at_work = any(each.left and not each.is_over for each in silent)
+        return at_work or len(silent) == len(of.tasks)
 
     def note_end(self, of: Slice) -> None:
         """Note that a slice is over, and keep the sum of what its tasks reported."""

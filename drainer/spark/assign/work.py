@@ -378,10 +378,11 @@ class SliceRunner:
         await blocking_call(self.state.give, self.handler.epoch, query.number, shares)
 
     async def _yield_slots(self) -> None:
-        """Begin queries again later if a task of an earlier slice has lost its slot.
+        """Begin queries again later if an earlier slice has lost a task.
 
         Spark repeats that task once a slot is free. If Spark has lost executors, tasks of later
-        slices may have all slots that are left, and wait for that very task.
+        slices may have all slots that are left, and wait for that very task, or for the end of its
+        query.
         """
         lost = False
         for number, each in list(self._aggregation.slices.items()):
@@ -397,7 +398,7 @@ class SliceRunner:
                     query.yields.set()
                     query.yields = None
                     self.monitor.note_begin([task for task in each.tasks if task.given])
-            lost = lost or any(map(self.monitor.is_lost, each.tasks))
+            lost = lost or self.monitor.has_lost(each)
 
     async def _see_to_end(self, query: _Query, of: Slice) -> None:
         """Wait for the end of a query, and add its outcome to the account."""
