@@ -75,15 +75,33 @@ def test_a_slice_with_other_shards_waits_for_all_earlier_ones() -> None:
 def test_the_next_slice_is_read_once_a_task_has_ended_and_a_few_are_under_way() -> None:
     aggregation = Aggregation(a_plan(1_000), "/state", 1)
     assert aggregation.wants_next(4)
-    assert aggregation.last(4) == 3
+    assert aggregation.order(4) == (0, 1, 2, 3)
     for number in range(1, OPEN_MOST + 1):
         of = begun(aggregation, number, 4, 5, 9, 5, 5)
         assert aggregation.wants_next(4) is False
         for shard in (0, 2, 3):
             end(aggregation, of, shard)
         assert aggregation.wants_next(4) is (number < OPEN_MOST)
-    assert aggregation.last(4) == 1
-    assert aggregation.last(3) == 2, "its shards are others"
+    assert aggregation.order(4) == (0, 2, 3, 1)
+    assert aggregation.order(3) == (0, 1, 2), "its shards are others"
+
+
+@given(st.sets(st.integers(0, 7)), st.sets(st.integers(0, 7)))
+def test_no_task_that_has_to_wait_takes_a_slot_before_one_that_can_begin(
+    busy: set[int], busy_since_earlier: set[int]
+) -> None:
+    aggregation = Aggregation(a_plan(100), "/state", 1)
+    for number, at_work in enumerate((busy_since_earlier, busy), start=1):
+        of = begun(aggregation, number, 8, *[5] * 8)
+        for shard in set(range(8)) - at_work:
+            end(aggregation, of, shard)
+
+    order = aggregation.order(8)
+
+    following = begun(aggregation, 3, 8, *[5] * 8)
+    can_begin = [task.shard.number for of, task in aggregation.free() if of is following]
+    assert list(order[: len(can_begin)]) == can_begin
+    assert sorted(order) == list(range(8))
 
 
 # --- hot lanes that move, in virtual time ---
@@ -136,16 +154,18 @@ def drained_in(slices: list[list[str]]) -> int:
     waiting: set[tuple[int, int]] = set()  # Tasks with a slot that wait for their share.
     tasks: dict[tuple[int, int], Task] = {}
     step = read = reading = 0
+    order: tuple[int, ...] = ()
     while read < len(slices) or aggregation.slices:
         if read < len(slices) and aggregation.wants_next(SLOTS):
+            if not reading:
+                order = aggregation.order(SLOTS)
             reading += 1
             if reading >= READING:
                 reading, read = 0, read + 1
                 for key in slices[read - 1]:
                     rows[read, key_hash(key) % SLOTS].append(SubMessage(key))
-                last = aggregation.last(SLOTS)
                 begun(aggregation, read, SLOTS, *(len(rows[read, n]) for n in range(SLOTS)))
-                queue += [(read, (last + 1 + place) % SLOTS) for place in range(SLOTS)]
+                queue += [(read, shard) for shard in order]
         while queue and len(tasks) + len(waiting) < SLOTS:
             waiting.add(queue.popleft())
         for of, task in list(aggregation.free()):

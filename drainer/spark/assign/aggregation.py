@@ -321,13 +321,14 @@ class Aggregation:
         open_ = len(self.slices)
         return not open_ or (open_ < OPEN_MOST and self.busy < slots)
 
-    def last(self, of: int) -> int:
-        """Return the shard of the next slice whose task should begin last: one that is at work.
+    def order(self, of: int) -> tuple[int, ...]:
+        """Return the shards of the next slice in the order in which their tasks should begin.
 
-        Its next task has to wait, and should leave its slot to others until then.
+        Shards that are at work come last: their next tasks have to wait, and should leave the slots
+        to others until then.
         """
-        at_work = (task.shard for each in self.slices.values() for task in each.unfinished)
-        return next((shard.number for shard in at_work if shard.of == of), of - 1)
+        at_work = {task.shard for each in self.slices.values() for task in each.unfinished}
+        return tuple(sorted(range(of), key=lambda number: Shard(number, of) in at_work))
 
     def free(self) -> Iterator[tuple[Slice, SliceTask]]:
         """Yield the tasks that may begin: those whose shard has nothing left in earlier slices.

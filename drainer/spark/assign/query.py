@@ -134,16 +134,14 @@ class Queries:
         self, reader: SliceReader, runner: TaskRunner
     ) -> list[tuple[int, TaskOutcome | None]]:
         """Read and handle a slice. Return the number of each shard with the outcome of its task."""
-        count, spans = runner.shards, len(reader.spans)
+        count, spans = len(runner.order), len(reader.spans)
         with _as_interrupted():
             tag = self._tag_of(runner.slice)
             self.session.name_jobs(tag, self._tag, tag)
             numbers = self.session.spark.range(0, spans, 1, spans)
             rows = mapped(numbers, reader.split, CHUNKS)
-            # The task of the shard ``last`` begins last: Spark begins them in this order.
-            place = columns.pmod(
-                columns.col("shard") - columns.lit(runner.last + 1), columns.lit(count)
-            )
+            places = columns.lit(sorted(range(count), key=runner.order.__getitem__))
+            place = columns.get(places, columns.col("shard"))
             placed = self.session.placed(rows, count, place)
             chunks = placed.sortWithinPartitions("partition", "offset")
             found = mapped(chunks, runner.handle, OUTCOMES).collect()

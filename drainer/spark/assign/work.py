@@ -286,8 +286,7 @@ class SliceRunner:
             settings=of_one_task(self.settings.running, reader.of),
             handler=self.handler,
             slice=self._number,
-            shards=reader.of,
-            last=self._aggregation.last(reader.of),
+            order=self._aggregation.order(reader.of),
         )
         await blocking_call(self.state.submit, self.handler.epoch, self._number)
         job = self._begun(reader, runner)

@@ -50,23 +50,21 @@ class TaskRunner:
         plan: the plan of the drain, without progress.
         settings: the settings of one task.
         slice: the number of the slice.
-        shards: the number of shards that the slice is divided into.
-        last: the shard whose task Spark is to start last.
+        order: the shards that the slice is divided into, in the order in which their tasks begin.
     """
 
     plan: OffsetPlan
     settings: LocalSettings
     handler: HandlerSpec
     slice: int
-    shards: int
-    last: int
+    order: tuple[int, ...]
 
     def handle(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handle the chunks of a task, and yield its outcome: the function for ``mapInArrow``."""
         context = TaskContext.get()
         assert context is not None
         # Spark starts the tasks of a query in the order of their partitions.
-        number = (context.partitionId() + self.last + 1) % self.shards
+        number = self.order[context.partitionId()]
         attempt = Attempt(self.handler.epoch, self.slice, number, context.taskAttemptId())
         with carrying():
             outcome = self._outcome(attempt, rows_of(batches))
@@ -94,7 +92,7 @@ class TaskRunner:
         state: State,
         opened: OpenHandler,
     ) -> TaskOutcome:
-        shard, fence = Shard(attempt.task, self.shards), opened.fence
+        shard, fence = Shard(attempt.task, len(self.order)), opened.fence
         borrower = Borrower(
             attempt.borrower,
             self.plan.terms.failures,
