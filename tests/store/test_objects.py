@@ -7,6 +7,8 @@ import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from getpass import getuser
+from itertools import count
 from pathlib import Path
 from pwd import getpwuid
 from typing import Any, cast
@@ -16,6 +18,7 @@ from obstore.exceptions import GenericError
 
 from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
 from drainer.sandbox.ports import free_port
+from drainer.spark.state import webhdfs
 from drainer.spark.state.bucket import Bucket
 from drainer.spark.state.objects import Objects
 from drainer.spark.state.state import open_objects
@@ -152,6 +155,71 @@ def test_of_several_name_nodes_the_one_that_answers_is_asked(hdfs: str, unused_p
     objects = open_objects(f"webhdfs://127.0.0.1:{unused_port},{hdfs}/several")
     assert objects.create("d/x", b"1")
     assert objects.get("d/x") == b"1"
+
+
+def all_in(hdfs: str, folder: str) -> bytes:
+    """Return the listing of a folder, which shows files with temporary names, too."""
+    url = f"http://{hdfs}/webhdfs/v1/{folder}?op=LISTSTATUS&user.name={getuser()}"
+    return webhdfs.request("GET", url, None)[1]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("served", [False, True], ids=["lost", "answer-lost"])
+@pytest.mark.parametrize(
+    "operation", ["CREATE", "MKDIRS", "RENAME", "OPEN", "LISTSTATUS", "DELETE"]
+)
+def test_in_hdfs_a_request_without_an_answer_is_made_again(
+    hdfs: str, monkeypatch: pytest.MonkeyPatch, operation: str, *, served: bool
+) -> None:
+    folder, request, made = f"flaky-{operation}-{served}", webhdfs.request, count()
+
+    def flaky(method: str, url: str, body: bytes | None) -> tuple[int, bytes]:
+        if f"op={operation}&" in url and next(made) % 2 == 0:
+            if served:
+                request(method, url, body)
+            raise ConnectionResetError("reset by peer")
+        return request(method, url, body)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(webhdfs, "request", flaky)
+        objects = open_objects(f"webhdfs://{hdfs}/{folder}")
+        objects.put("d/1", b"one")
+        objects.put("d/1", b"two")
+        assert objects.create("d/2", b"mine")
+        assert not objects.create("d/2", b"yours")
+        assert (objects.get("d/1"), objects.get("d/2")) == (b"two", b"mine")
+        assert objects.get("d/3") is None
+        assert objects.children("d") == ["1", "2"]
+        objects.remove("d")
+
+    assert next(made) > 0
+    assert b"pathSuffix" not in all_in(hdfs, folder)
+
+
+@pytest.mark.long
+def test_in_hdfs_what_a_killed_writer_leaves_goes_with_the_drain_s_state(
+    hdfs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects, request = open_objects(f"webhdfs://{hdfs}/killed"), webhdfs.request
+    objects.put("d/1", b".")
+    objects.put("other/1", b".")
+
+    def killed(method: str, url: str, body: bytes | None) -> tuple[int, bytes]:
+        if "op=RENAME" in url or "op=DELETE" in url:
+            raise SystemExit
+        return request(method, url, body)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(webhdfs, "request", killed)
+        for name in ("d/2", "other/2"):
+            with pytest.raises(SystemExit):
+                objects.put(name, b".", beside=True)
+    assert all_in(hdfs, "killed").count(b".new") == 2
+
+    objects.remove("d")
+
+    assert b'"pathSuffix":".other.' in all_in(hdfs, "killed")
+    assert all_in(hdfs, "killed").count(b".new") == 1
 
 
 def test_what_is_written_while_a_folder_is_removed_goes_with_it(

@@ -2,15 +2,21 @@
 
 A file of HDFS can be seen while it is written. So an object is written under another name first,
 and then renamed, which a name node does in one step.
+
+If the answer to a request is lost, nobody knows whether the request was served. An object is then
+written again under a third name, so that what the first request may still do does no harm.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import closing, suppress
 from getpass import getuser
 from http.client import HTTPConnection, HTTPException
 from secrets import token_hex
+from time import monotonic, sleep
+from typing import TypeVar
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 import msgspec
@@ -21,10 +27,18 @@ from drainer.store.atomic_file import NEW
 from drainer.store.place import split_uri
 
 TIMEOUT_S = 5.0  # It is short compared with a lease, as for object stores.
+# Requests that get no answer are made this often, but never again once TIMEOUT_S have passed.
+TRIES, TRY_AGAIN_S = 3, 0.2
 REDIRECT = 307
 MISSING, EXISTS = "FileNotFoundException", "FileAlreadyExistsException"
-# A name node gives this answer if another one is the active one.
-STANDBY = "StandbyException"
+# A name node gives these answers if another one is the active one, and while it starts.
+NOT_READY = ("StandbyException", "RetriableException")
+
+T = TypeVar("T")
+
+
+class _Unanswered(Exception):
+    """Raised if no name node answers a request. It may have been served all the same."""
 
 
 class _Failure(msgspec.Struct):
@@ -65,33 +79,55 @@ class WebHdfs(Objects):
         self._user = os.environ.get("HADOOP_USER_NAME") or getuser()
 
     def put(self, name: str, data: bytes, *, beside: bool = False) -> None:
-        self._write(name, data, "OVERWRITE", make_folder=not beside)
+        self._repeat(lambda: self._write(name, data, "OVERWRITE", make_folder=not beside))
 
     def create(self, name: str, data: bytes, *, beside: bool = False) -> bool:
         # An earlier try may have succeeded although its answer was lost.
-        made = self._write(name, data, "NONE", make_folder=not beside)
+        made = self._repeat(lambda: self._write(name, data, "NONE", make_folder=not beside))
         return made or self.get(name) == data
 
     def get(self, name: str) -> bytes | None:
-        return self._ask("GET", name, "OPEN", unless=MISSING)
+        return self._repeat(lambda: self._ask("GET", name, "OPEN", unless=MISSING))
 
     def children(self, prefix: str) -> list[str]:
-        answer = self._ask("GET", prefix, "LISTSTATUS", unless=MISSING)
+        return [name for name in self._names(prefix) if not name.endswith(NEW)]
+
+    def remove(self, prefix: str) -> None:
+        self._remove(prefix)
+        if "/" not in prefix:  # Processes that were killed may have left files that they wrote.
+            for name in self._names(""):
+                if name.startswith(f".{prefix}."):
+                    self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        self._repeat(lambda: self._ask("DELETE", name, "DELETE", recursive="true"))
+
+    def _names(self, prefix: str) -> list[str]:
+        answer = self._repeat(lambda: self._ask("GET", prefix, "LISTSTATUS", unless=MISSING))
         if answer is None:
             return []
         files = msgspec.json.decode(answer, type=_Listing).file_statuses.file_status
         names = [each.path_suffix for each in files]  # A file lists itself, without a name.
-        return sorted(name for name in names if name and not name.endswith(NEW))
+        return sorted(filter(None, names))
 
-    def remove(self, prefix: str) -> None:
-        self._ask("DELETE", prefix, "DELETE", recursive="true")
+    def _repeat(self, make: Callable[[], T]) -> T:
+        """Make requests, and make them again if one is not answered. Raises StateLost."""
+        tries, until_s = 1, monotonic() + TIMEOUT_S
+        while True:
+            try:
+                return make()
+            except _Unanswered as error:
+                if tries == TRIES or monotonic() > until_s:
+                    raise out_of_reach(str(error), self.uri) from error
+            tries += 1
+            sleep(TRY_AGAIN_S)
 
     def _write(self, name: str, data: bytes, replaces: str, *, make_folder: bool = True) -> bool:
         """Write an object; return False if it is not to be replaced, and there is one.
 
         Raises StateLost, also if its folder does not exist and is not to be made.
         """
-        new, placed = f".{token_hex(8)}{NEW}", None
+        new, placed = f".{name.partition('/')[0]}.{token_hex(8)}{NEW}", None
         try:
             self._ask("PUT", new, "CREATE", data, permission="600")
             if make_folder:
@@ -104,7 +140,7 @@ class WebHdfs(Objects):
             )
         finally:
             if placed is None:
-                with suppress(StateLost):
+                with suppress(StateLost, _Unanswered):
                     self._ask("DELETE", new, "DELETE")
         return placed is not None
 
@@ -123,13 +159,13 @@ class WebHdfs(Objects):
     ) -> bytes | None:
         """Ask the active name node; return None if it fails with the exception ``unless``.
 
-        Raises StateLost if it fails with another one, or does not answer.
+        Raises StateLost if it fails with another one.
         """
         query = urlencode({"op": operation, "user.name": self._user, **options})
         target, reason = f"/webhdfs/v1{quote(self._full(name))}?{query}", ""
         for node in self._nodes:
             try:
-                status, answer = _request(method, f"http://{node}{target}", body)
+                status, answer = request(method, f"http://{node}{target}", body)
             except (OSError, HTTPException, ValueError) as error:
                 reason = f"{node}: {error}"
                 continue
@@ -141,12 +177,12 @@ class WebHdfs(Objects):
             if failure.exception == unless:
                 return None
             reason = f"{failure.exception} {failure.message.partition(chr(10))[0]}".strip()
-            if failure.exception != STANDBY:
-                break
-        raise out_of_reach(f"{operation} of {name}: {reason}", self.uri)
+            if failure.exception not in NOT_READY:
+                raise out_of_reach(f"{operation} of {name}: {reason}", self.uri)
+        raise _Unanswered(f"{operation} of {name}: {reason}")
 
 
-def _request(method: str, url: str, body: bytes | None) -> tuple[int, bytes]:
+def request(method: str, url: str, body: bytes | None) -> tuple[int, bytes]:
     """Make a request, and return the status and the content of the answer.
 
     A name node sends a request for or with content on to a data node, and gets no content itself.
