@@ -13,8 +13,8 @@ A value that begins with ``!`` makes split raise the exception that it names, un
 ``up``: a file without which whatever comes from the offset ``down_from`` on fails.
 
 ``skip``: a sub-key that is skipped; ``token``: the one that the client's file must have; ``life``:
-a line is also made when the handler is opened, splits its first message if it is slow, and closes;
-``open_s``, ``split_s``: how long a slow one takes for that.
+a line is also made when the handler is opened, splits its first message if it is slow, or each one
+if that is its purpose, and closes; ``open_s``, ``split_s``: how long it takes for that.
 """
 
 from __future__ import annotations
@@ -148,6 +148,15 @@ class Shut(OnTheLoop):
 
     def open(self, context: Context) -> None:
         raise ConnectionError("the index is down")
+
+
+class Splits(OnTheLoop):
+    """Makes a line for each message that it splits."""
+
+    def split(self, message: Message) -> Iterator[SubMessage]:
+        self._live("split")
+        time.sleep(float(self.options.get("split_s", "0")))
+        yield from super().split(message)
 
 
 class Slow(OnTheLoop):

@@ -19,6 +19,7 @@ from drainer.loading.loader import load_handler
 from drainer.model.option import Concurrency
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
+from drainer.model.rate_cap import CapCurve
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from drainer.model.status import Status, Summary
 from drainer.model.terms import LetterFilter, RedriveSettings
@@ -95,6 +96,7 @@ class Story:
         *,
         failures: FailureSettings | None = None,
         order: Order = Order.SUB_KEY,
+        limits: CapCurve | None = None,
         **running: Any,
     ) -> Summary:
         """Drain from the beginning of the topic. ``running`` is for ``_drain``."""
@@ -103,6 +105,7 @@ class Story:
             from_="earliest",
             order=order,
             failures=failures or FailureSettings(),
+            limits=limits,
         )
         return self._drain(lambda cluster, local: prepare(cluster, request, local), **running)
 

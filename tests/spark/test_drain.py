@@ -4,6 +4,7 @@ could break."""
 from __future__ import annotations
 
 import random
+from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from itertools import islice
@@ -18,7 +19,9 @@ from drainer.errors import EXIT_DEAD_LETTERS, EXIT_HALTED, EXIT_INTERRUPTED, Ref
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Message, Origin, SubMessage, Unsplit
 from drainer.model.claims import key_hash
+from drainer.model.rate_cap import CapCurve, CapPoint
 from drainer.model.settings import FailureSettings, Limit, OnFailure
+from drainer.policy.rate_cap import BURST_S
 from drainer.policy.redrive import NOT_MATCHED
 from drainer.spark.assign import slicing
 from drainer.spark.reading.slices import Manifest
@@ -181,6 +184,34 @@ def test_lanes_keep_their_order_across_200_slices_which_leave_nothing(
     assert summary.engine_counts["slices"] >= 150
     assert states(story.folder) == []
     ensure_let_go()
+
+
+@pytest.mark.long
+def test_reading_stays_below_its_cap_while_slices_overlap_and_one_is_read_again(
+    story: Story,
+) -> None:
+    rate, length = 100, 100
+    mixed: list[list[Ops]] = [[[f"k{n % 7}", f"j{n % 5}"] for n in range(200)] for _ in range(2)]
+    mixed[1][70] = "!ValueError"  # Its slice is read again, up to this message.
+    story.handler = f"{HANDLER}:Splits"
+    story.fill(*mixed)
+    limits = CapCurve("", 0.0, 1.0, (CapPoint(1, rate, rate), CapPoint(1_000, rate, rate)))
+    policy = FailureSettings(on_split_failure=OnFailure.PARK)
+    message_bytes = len(b"one") + len(value_of(mixed[0][0]))
+
+    summary = story.run(
+        limits=limits, failures=policy, slice_bytes=length * message_bytes, pause_ms="50"
+    )
+
+    assert summary.exit_code == EXIT_HALTED
+    assert summary.engine_counts["slices"] >= 3
+    read = sorted(line.at_s for line in story.record.whole() if line.mark == "split")
+    assert len(read) > summary.messages.read, "a slice is read again"
+    begun = [line.at_s for line in story.record.lines() if line.mark == "begun"]
+    assert min(begun) < read[-1], "slices are read while others are handled"
+    most = max(bisect(read, since_s + 1) - place for place, since_s in enumerate(read))
+    # In a second, one slice may end and the next one begin, each with a burst.
+    assert most <= rate * (1 + 2 * BURST_S)
 
 
 def test_the_chunks_of_several_spans_of_a_partition_come_in_order(

@@ -14,8 +14,8 @@ from drainer.errors import EXIT_HALTED, EXIT_INTERRUPTED
 from drainer.model.claims import key_hash
 from drainer.model.settings import FailureSettings
 from scenarios.fill import create_topic
-from spark.story import Story, value_of
-from spark.trouble import interrupt, trouble
+from spark.story import HANDLER, Story, value_of
+from spark.trouble import interrupt, states, trouble
 
 # Keys of the shard of the hot lane, and of the other one, if there are two.
 BESIDE, APART = (
@@ -51,6 +51,24 @@ def test_a_backlog_of_holes_alone_is_drained(story: Story, bootstrap: str) -> No
 
     story.ensure_done(summary)
     assert story.committed == {0: 2}
+
+
+@pytest.mark.long
+def test_a_stop_while_a_slice_is_read_again_ends_the_reading_and_handles_nothing(
+    story: Story,
+) -> None:
+    """The first message connects both shards, so that the slice is read again, undivided."""
+    story.handler = f"{HANDLER}:Splits"
+    story.fill([[[BESIDE[0], APART[0]]], *([key] for key in APART[:200])])
+
+    with trouble(story, interrupt(1), on="split", after=5):
+        stopped = story.run(split_s="0.1")
+
+    assert stopped.exit_code == EXIT_INTERRUPTED
+    assert len(story.record.pids("split")) < 150, "all of it takes 20 s"
+    assert story.record.begun() == []
+    assert states(story.folder) == []
+    story.ensure_done(story.resume())
 
 
 def stop_and_open(gate: Path) -> Callable[[int], None]:
