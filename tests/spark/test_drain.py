@@ -7,6 +7,7 @@ import random
 from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -257,6 +258,21 @@ def test_a_barrier_does_not_pass_what_was_parked_before_it(story: Story) -> None
     rest = story.resume(tasks=3)
 
     story.ensure_done(rest, repeated=1)
+
+
+@pytest.mark.long
+def test_a_slice_that_stops_at_a_message_does_not_pass_an_earlier_barrier(story: Story) -> None:
+    """It is read while the slice with the barrier is handled, so before the barrier is parked."""
+    story.fill([["slow", "bad"], [None], ["k1"], "!ValueError"])
+    policy = replace(PARKS, on_split_failure=OnFailure.PARK)
+
+    left = story.run(failures=policy, bad="bad", slice_bytes=30, pause_ms="3000")
+
+    assert left.exit_code == EXIT_HALTED
+    assert left.engine_counts["slices"] == 2
+    assert story.record.done() == [(0, 0, 0)]
+
+    story.ensure_done(story.resume(fixed="1"), repeated=1)
 
 
 @pytest.mark.long

@@ -363,8 +363,8 @@ class SliceRunner:
         if found.of == 1:  # Only a slice that is not divided may have barriers.
             behind = tuple(n for n, (start, _) in found.ranges.items() if at[n] < start)
         # If a partition stops in a slice, no later message of it is read, so its lane does not have
-        # to be parked.
-        parked = tuple(sorted(self.parked - self._stopping))
+        # to be parked, unless an earlier slice has left it behind a barrier.
+        parked = tuple(sorted((self._aggregation.parked - self._stopping) | self._left_parked))
         shares = {n: TaskShare(found.given.get(n, {}), parked, behind) for n in shards}
         room = self.slots.count - sum(
             bool(task.given and task.left) for task in self._aggregation.tasks
