@@ -19,7 +19,7 @@ from drainer.spark.assign.aggregation import OPEN_MOST, Aggregation, Slice
 from drainer.spark.assign.control import Lender
 from drainer.spark.assign.slicing import Slicer
 from drainer.spark.session.session import HOPE_AGAIN_S, HOPE_S, Slots
-from drainer.spark.state.records import Borrowed, Head
+from drainer.spark.state.records import Borrowed, Head, TaskStatus
 
 
 def begun(aggregation: Aggregation, number: int, of: int, *subs: int) -> Slice:
@@ -84,6 +84,16 @@ def test_the_next_slice_is_read_once_a_task_has_ended_and_a_few_are_under_way() 
         assert aggregation.wants_next(4) is (number < OPEN_MOST)
     assert aggregation.order(4) == (0, 2, 3, 1)
     assert aggregation.order(3) == (0, 1, 2), "its shards are others"
+
+
+def test_the_next_slice_is_read_although_tasks_leave_lanes_parked() -> None:
+    aggregation = Aggregation(a_plan(100), "/state", 1)
+    of = begun(aggregation, 1, 2, 5, 5)
+    assert aggregation.wants_next(2) is False
+
+    of.tasks[0].status = TaskStatus(borrowed=None)
+
+    assert aggregation.wants_next(2)
 
 
 @given(st.sets(st.integers(0, 7)), st.sets(st.integers(0, 7)))

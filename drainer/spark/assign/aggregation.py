@@ -309,8 +309,12 @@ class Aggregation:
 
     @property
     def busy(self) -> int:
-        """The number of tasks that have something left to handle. Some may wait for a slot."""
-        return sum(len(each.unfinished) for each in self.slices.values())
+        """The number of tasks that have something left to handle. Some may wait for a slot.
+
+        A task that leaves lanes parked is not busy once it is over.
+        """
+        unfinished = (task for each in self.slices.values() for task in each.unfinished)
+        return sum(not task.is_over for task in unfinished)
 
     def wants_next(self, slots: int) -> bool:
         """Whether the next slice should be read, with so many slots for tasks.
