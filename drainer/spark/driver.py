@@ -167,9 +167,8 @@ class SparkRun:
             share=1 / tasks,
         )
 
-    async def _begin_to_read(self) -> None:
-        """Begin to read the first slice, and return when a task has opened the handler and reached
-        Kafka.
+    async def start(self) -> None:
+        """Begin to read and to handle, once a task has opened the handler and reached Kafka.
 
         Raises Refused if the tasks can't work, or the error that stopped the drain. In both cases
         nothing was handled.
@@ -180,12 +179,18 @@ class SparkRun:
             self.context.lock.linger(True)
             if self._work.begin():
                 await self._reads()
+            self._work.is_patient = True
+            self._monitor.start()
+            # The plan must name the state before a task records anything there.
+            await self.checkpointer.save(commit=False)
         except BaseException:
             await self._leave_tasks()
             raise
-        self._work.is_patient = True
+        self.checkpointer.start()
+        self._working = spawn(self._work.run(), "slices", self.ending.end)
 
     async def _reads(self) -> None:
+        """Return when a task reads the first slice."""
         epoch, begun_s = self._handler.epoch, monotonic()
         report_s = ANSWER_S
         while True:
@@ -233,18 +238,6 @@ class SparkRun:
         with suppress(DrainerError):
             await blocking_call(self._state.remove, self.context.file.path)
 
-    async def start(self) -> None:
-        await self._begin_to_read()
-        self._monitor.start()
-        # The plan must name the state before a task records anything there.
-        try:
-            await self.checkpointer.save(commit=False)
-        except BaseException:
-            await self._leave_tasks()
-            raise
-        self.checkpointer.start()
-        self._working = spawn(self._work.run(), "slices", self.ending.end)
-
     def pause(self, paused: bool) -> None:
         self._quota.pause(paused)
 
@@ -255,7 +248,7 @@ class SparkRun:
             await self._print_repeats()
         await self._quota.look()
         self._monitor.concurrency = self._quota.total
-        self._channel.totals = self._work.totals()
+        self._channel.totals = self._monitor.totals()
         self._work.check_limit()
         if monotonic() >= self._slots_due_s:
             self._slots_due_s = monotonic() + self.queries.session.slots_s

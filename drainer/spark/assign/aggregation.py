@@ -49,7 +49,6 @@ class SliceTask:
         attempt, status: the newest attempt at the task, and the newest status of that attempt.
         cancelled: the attempt that ended because drainer cancelled the query, to begin it again.
         reported_s: the time of its last report.
-        ended: whether Spark has ended the task.
     """
 
     name: str
@@ -63,7 +62,6 @@ class SliceTask:
     status: TaskStatus | None = None
     cancelled: Attempt | None = None
     reported_s: float = 0.0
-    ended: bool = False
 
     @property
     def claim(self) -> str:
@@ -82,15 +80,12 @@ class SliceTask:
 
     @property
     def is_over(self) -> bool:
-        """Whether the task is over, as the task itself or Spark has reported."""
-        return self.ended or (self.status is not None and self.status.borrowed is None)
+        """Whether the task is over, as it has reported."""
+        return self.status is not None and self.status.borrowed is None
 
     @property
     def host(self) -> str:
         return self.status.host if self.status else ""
-
-
-Changes = dict[str, dict[int, Progress]]  # The progress by claim and partition.
 
 
 @dataclass(slots=True)
@@ -466,7 +461,7 @@ class Aggregation:
             _add(each, base)
         return base
 
-    def _fold(self, of: Slice, others: Changes) -> None:
+    def _fold(self, of: Slice, others: dict[str, dict[int, Progress]]) -> None:
         for n, part in of.parts.items():
             units = undecided(part.units, part.outcomes.values())
             for claim in part.marks:

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as columns
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
-from drainer.errors import Halted, Interrupted, raised_as
+from drainer.errors import Interrupted, raised_as
 from drainer.model.ranges import Range
 from drainer.spark.reading.slices import Manifest, SliceReader
 from drainer.spark.session.failure import SparkBroke, spark_failures
@@ -106,17 +106,6 @@ class SliceContents:
             shard: {n: each.subs for n, each in by_partition.items()}
             for shard, by_partition in self.given.items()
         }
-
-    def ensure_ends(self) -> None:
-        """Ensure that no partition stops before its end: what is missing would count as a hole.
-
-        Raises Halted.
-        """
-        if not self.stops_at_ends:
-            raise Halted(
-                f"the reading stops at {dict(self.stops)}, before the ends of {dict(self.ranges)}",
-                hint="Resume. This is a bug in drainer: report it, and keep the plan.",
-            )
 
 
 class Queries:

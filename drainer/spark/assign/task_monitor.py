@@ -25,6 +25,7 @@ from drainer.model.status import (
     TimingStatus,
 )
 from drainer.model.unhandled import RuleStatus
+from drainer.policy.failures import Totals
 from drainer.spark.assign.aggregation import Aggregation, Slice, SliceTask
 from drainer.spark.assign.status import (
     ENDED,
@@ -148,10 +149,12 @@ class TaskMonitor(MetricsSampler):
         """The number of sub-messages that all tasks gave up, in this run and before."""
         return sum(each.failures.given_up for each in self._ever)
 
-    @property
-    def began_s(self) -> float:
-        """The time at which the latest successful call began, as in ``Totals``."""
-        return max(each.began_s for each in self._ever)
+    def totals(self) -> Totals:
+        """Return the totals of all tasks in this run."""
+        done_before = Counts.sum(self._subs_before.values()).done
+        subs, skipped = self.aggregation.counts()[1], self.aggregation.unhandled().without_call
+        began_s = max(each.began_s for each in self._ever)
+        return Totals(subs.done - done_before, self.given_up, subs.finished - skipped, began_s)
 
     @property
     def trouble(self) -> str | None:

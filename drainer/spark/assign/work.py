@@ -32,7 +32,7 @@ from drainer.errors import (
     raised_as,
 )
 from drainer.host.calls import blocking_call
-from drainer.model.account import Account, ParkedLanes
+from drainer.model.account import Account
 from drainer.model.claims import ALL
 from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan
@@ -40,7 +40,6 @@ from drainer.model.ranges import Range, count_offsets
 from drainer.model.rate_cap import CapsStatus, CapStatus
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Status
-from drainer.policy.failures import Totals
 from drainer.policy.rate_cap import RateLimiter
 from drainer.spark.assign.aggregation import Slice
 from drainer.spark.assign.control import QuotaAllocator
@@ -130,7 +129,6 @@ class SliceRunner:
         self._queries: dict[int, _Query] = {}  # The queries under way, by number.
         self._ends: set[asyncio.Task[None]] = set()  # They wait for the ends of slices.
         self._reading_reports = asyncio.Lock()
-        self._done_before = self._aggregation.counts()[1].done
         self._broken = False  # Whether a query has failed whose tasks may still be at work.
         self._left_parked: set[str] = set()
         # The lanes "all of partition n" of partitions that stop.
@@ -227,8 +225,7 @@ class SliceRunner:
             if found.connected and query.reader.divided:
                 self._divides = False
             elif not found.stops_at_ends:
-                ends = {n: found.stops.get(n, end) for n, (_, end) in ranges.items()}
-                ranges = {n: (start, ends[n]) for n, (start, _) in ranges.items()}
+                ranges = {n: (start, found.stops.get(n, end)) for n, (start, end) in ranges.items()}
             else:
                 break
             await self._abandon(query)
@@ -328,7 +325,6 @@ class SliceRunner:
 
     async def _add(self, query: _Query, found: SliceContents) -> None:
         """Add a slice that was read to the account. Its tasks wait for their shares."""
-        found.ensure_ends()
         begun = self._aggregation.begin(
             *(query.number, found.of, found.ranges, found.delivered, found.subs(), found.units)
         )
@@ -414,14 +410,11 @@ class SliceRunner:
         try:
             await self.read_reports()
             for number, outcome in outcomes:
-                task = of.tasks[number]
-                task.ended = True
                 if outcome is None:
                     continue
-                task.status = outcome.status
+                of.tasks[number].status = outcome.status
                 self._left_parked.update(outcome.parked)
-                lanes = ParkedLanes.from_json(outcome.parked_lanes)
-                lanes = replace(lanes, total=len(self.parked))
+                lanes = replace(outcome.parked_lanes, total=len(self.parked))
                 self._aggregation.parked_lanes = self._aggregation.parked_lanes.merge(lanes)
                 if outcome.failure is not None:
                     whole = False
@@ -501,16 +494,6 @@ class SliceRunner:
                         self.quota.end(task.name)
                     else:
                         self.quota.reported(task.name, head.status.borrowed)
-
-    def totals(self) -> Totals:
-        """Return the totals of all tasks in this run."""
-        subs, skipped = self._aggregation.counts()[1], self._aggregation.unhandled().without_call
-        return Totals(
-            subs.done - self._done_before,
-            self.monitor.given_up,
-            subs.finished - skipped,
-            self.monitor.began_s,
-        )
 
     async def _meant(self, error: DrainerError) -> DrainerError:
         """Return what an error of a task means for the drain.

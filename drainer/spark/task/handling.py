@@ -23,7 +23,7 @@ from drainer.engine.local import LocalDrain
 from drainer.engine.ports import DrainContext, Ports
 from drainer.engine.runtime import UNSIGNALLED
 from drainer.errors import DrainerError, Interrupted, LanesParked, LockLost, StateLost
-from drainer.model.account import PartitionPlan
+from drainer.model.account import ParkedLanes, PartitionPlan
 from drainer.model.claims import ALL, Shard, Stream, streams_of
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Progress
@@ -138,6 +138,7 @@ class TaskRunner:
                 summary = drain.run_on(opened.loop)
             if isinstance(summary.cause, LockLost):
                 raise summary.cause  # Another attempt at this task reports the outcome.
+            view.end()
             outcome = _outcome(summary, dispatcher, view.status())
             if not isinstance(summary.cause, Interrupted):
                 # The driver learns of it at once. An interrupted task may be repeated by Spark,
@@ -285,13 +286,13 @@ class TaskOutcome(NamedTuple):
     Attributes:
         failure: the error that ended it, from ``error_as_json``; None if it has done its part.
         parked: the lanes that it leaves parked, which is not a failure.
-        parked_lanes: these lanes as JSON, with the facts.
+        parked_lanes: these lanes, with the facts.
         status: the last status of the task.
     """
 
     failure: dict[str, Any] | None
     parked: list[str]
-    parked_lanes: dict[str, Any]
+    parked_lanes: ParkedLanes
     status: TaskStatus | None
 
 
@@ -316,6 +317,6 @@ def _outcome(summary: Summary, dispatcher: Dispatcher, status: TaskStatus | None
     return TaskOutcome(
         error_as_json(cause) if cause is not None and failed else None,
         [] if failed else sorted(dispatcher.left_behind()),
-        summary.parked.as_json(),
+        summary.parked,
         status,
     )
