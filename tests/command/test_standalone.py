@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
 from random import Random
+from time import time
 
 import pytest
 
@@ -104,10 +106,55 @@ def test_an_executor_lost_for_good_takes_the_slot_of_a_task_that_waits_for_its_o
     assert command.committed(topic) == {0: len(values)}
 
 
-def ancestors(pid: int) -> set[int]:
-    """Return the processes above a process."""
-    found = set[int]()
+def test_an_executor_lost_with_a_result_takes_the_slot_of_a_task_that_waits_for_that_slice(
+    command: Command, tmp_path: Path
+) -> None:
+    """The task has reported its end, but Spark does not know it. The only slot left has the next
+    slice, whose lanes are in other shards, so that it waits for the end of the first query."""
+    slice_ = 20
+    plain = [["hot!" if n == 0 else f"k{n:03}", f"j{n:03}"] for n in range(slice_)]
+    connected = [[["hot!", f"k{n:03}"]] for n in range(2 * slice_)]
+    width = max(len(json.dumps(each)) for each in (*plain, *connected))
+    values = [json.dumps(each).ljust(width) for each in (*plain, *connected)]
+    topic = command.topic(values)
+    with standalone(tmp_path) as spark:
+        workers = [spark.worker() for _ in range(2)]
+        conf = ("executor.cores=1", "executor.memory=512m")
+        words = [word for each in conf for word in ("--spark-conf", f"spark.{each}")]
+        state = ("--spark-conf", f"drainer.state=file://{tmp_path / 'state'}")
+        own = (f"drainer.slice={slice_ * width}", "drainer.tasks=2")
+        size = [word for each in own for word in ("--spark-conf", each)]
+        where = ("--master", spark.url, *state, *words, *size)
+        gate = command.gate
+        running = command.begin(topic, *where, "-c", "20", gate=gate, gated="hot!")
+
+        def written(name: str) -> list[Path]:
+            """Return the objects of this name in the state of the drain's epoch."""
+            return list(tmp_path.glob(f"state/*/*/{name}"))
+
+        def next_waits() -> bool:
+            """Whether the second slice was read again, undivided, so that its task has a slot."""
+            return any(time() > each.stat().st_mtime + WAITS_S for each in written("3/span-0"))
+
+        eventually(lambda: not running.running or next_waits(), "the next slice waits", 120)
+        assert running.running, running.err
+        pid = next(e.pid for e in reversed(command.record.lines()) if e.keys == ("hot!",))
+        _, executor, worker, *_ = ancestors(pid)
+        os.kill(executor, signal.SIGSTOP)
+        gate.touch()
+        eventually(lambda: len(written("1/*/*/ended")) == 2, "both tasks report their ends", 30)
+        next(each for each in workers if each.pid == worker).kill()
+        os.kill(executor, signal.SIGKILL)
+        outcome = running.ends(0, within_s=300)
+
+    assert "had finished, but Spark lost its result" in outcome.err
+    command.ensure_drained(topic, once=True)
+
+
+def ancestors(pid: int) -> list[int]:
+    """Return the processes above a process, beginning with its parent."""
+    found = list[int]()
     while pid > 1:
         pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        found.add(pid)
+        found.append(pid)
     return found

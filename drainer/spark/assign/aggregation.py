@@ -163,6 +163,14 @@ class Slice:
         """The tasks that have something left to handle. Some may wait for a slot."""
         return [task for task in self.tasks if task.left]
 
+    @property
+    def busy(self) -> int:
+        """The number of tasks that need a slot: they have something left to handle.
+
+        A task that leaves lanes parked needs none once it is over.
+        """
+        return sum(not task.is_over for task in self.unfinished)
+
 
 class Aggregation:
     """Adds up what tasks have finished.
@@ -304,12 +312,8 @@ class Aggregation:
 
     @property
     def busy(self) -> int:
-        """The number of tasks that have something left to handle. Some may wait for a slot.
-
-        A task that leaves lanes parked is not busy once it is over.
-        """
-        unfinished = (task for each in self.slices.values() for task in each.unfinished)
-        return sum(not task.is_over for task in unfinished)
+        """The number of tasks that need a slot. Some may wait for one."""
+        return sum(each.busy for each in self.slices.values())
 
     def wants_next(self, slots: int) -> bool:
         """Whether the next slice should be read, with so many slots for tasks.

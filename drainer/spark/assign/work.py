@@ -377,23 +377,26 @@ class SliceRunner:
 
         Spark repeats that task once a slot is free. If Spark has lost executors, tasks of later
         slices may have all slots that are left, and wait for that very task, or for the end of its
-        query.
+        query. A query begins again once a slot is free for it.
         """
-        lost = False
+        lost, busy = False, 0  # Of earlier slices.
         for number, each in list(self._aggregation.slices.items()):
             query = self._queries.get(number)
             if query is not None and query.contents is not None:
                 waits = not all(task.given for task in each.tasks)
                 if lost and waits and query.yields is None:
                     query.yields = asyncio.Event()
-                    with suppress(DrainerError):  # If Spark is gone, the query ends by itself.
+                if query.yields is not None and not query.job.done():
+                    # Spark may not know the next job of the query yet, so this is repeated. If
+                    # Spark is gone, the query ends by itself.
+                    with suppress(DrainerError):
                         await blocking_call(self.queries.cancel, number)
-                elif query.yields is not None and not lost and query.job.done():
+                elif query.yields is not None and not lost and busy < max(1, self.slots.count):
                     query.job = self._begun(query.reader, query.runner)
                     query.yields.set()
                     query.yields = None
                     self.monitor.note_begin([task for task in each.tasks if task.given])
-            lost = lost or self.monitor.has_lost(each)
+            lost, busy = lost or self.monitor.has_lost(each), busy + each.busy
 
     async def _see_to_end(self, query: _Query, of: Slice) -> None:
         """Wait for the end of a query, and add its outcome to the account."""
