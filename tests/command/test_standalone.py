@@ -88,12 +88,11 @@ def test_an_executor_lost_for_good_takes_the_slot_of_a_task_that_waits_for_its_o
         def next_waits() -> bool:
             """Whether the hot lane is all that is left, so that the next task of it waits."""
             lines = [line for line in command.record.lines() if line.mark == "begun"]
-            last = {"hot" in (line.keys or ()): line for line in lines}
-            hot, other = last.get(True), last.get(False)
-            if hot is None or other is None:
+            hot = [line for line in lines if "hot" in (line.keys or ())]
+            others = [line for line in lines if "hot" not in (line.keys or ())]
+            if not hot or not any(line.place[1] >= slice_ for line in others):
                 return False
-            is_last = hot.place[1] < slice_ <= other.place[1]
-            return is_last and hot.at_s > other.at_s + WAITS_S
+            return hot[-1].place[1] < slice_ and hot[-1].at_s > others[-1].at_s + WAITS_S
 
         eventually(lambda: not running.running or next_waits(), "the next slice waits", 120)
         assert running.running, running.err
