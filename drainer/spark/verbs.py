@@ -9,10 +9,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark import __version__ as version
 from pyspark.sql import functions as columns
 
 from drainer.api import AnyHandler, Client, client_settings, handler_of, noting_hints, of_types
@@ -24,7 +26,6 @@ from drainer.loading.loader import NO_EXTRAS, LoadedHandler
 from drainer.model.predicate import Predicate
 from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, Limit, OnFailure
 from drainer.model.terms import BY_HANDLER, PayloadSettings
-from drainer.spark.reading.source import FORMAT, register
 from drainer.spark.session.session import Session
 from drainer.spark.session.shipping import ship
 from drainer.spark.task.journal import begin_journal
@@ -66,8 +67,9 @@ def read(
 ) -> DataFrame:
     """Read a topic as a DataFrame with the columns of Spark's own Kafka source.
 
-    The offsets are fixed by this call, so all queries on the result read the same. Further options
-    are those of ``spark.read.format("drainer")``.
+    This call fixes the offsets, so all queries on the result read the same. On Spark Connect, each
+    query fixes them anew, unless ``from_`` and ``until`` have numbers. Further options are those of
+    ``spark.read.format("drainer")``.
 
     Args:
         client: properties of librdkafka, ``bootstrap.servers`` among them, or the file that has
@@ -76,7 +78,16 @@ def read(
             committed offsets.
         from_, until: as the options ``startingOffsets`` and ``endingOffsets``.
         headers: whether the rows have headers.
+
+    Raises UsageError if PySpark is older than 4.0, which has no data sources in Python.
     """
+    if find_spec("pyspark.sql.datasource") is None:
+        raise UsageError(
+            f"read() needs PySpark 4.0, and this is {version}",
+            hint='Use spark.read.format("kafka") with Spark\'s own source. split() takes its rows.',
+        )
+    from drainer.spark.reading.source import FORMAT, register  # noqa: PLC0415 - of PySpark 4.0
+
     register(spark)
     reader = spark.read.format(FORMAT).option("subscribe", topic)
     if isinstance(client, Mapping):

@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import warnings
 from collections import Counter, defaultdict
@@ -120,7 +122,7 @@ def test_with_a_journal_everything_is_handled_once_whatever_is_asked_of_the_outc
     story.fill(messages(100, 4))
     subs = subs_of(story)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         outcomes = handled(story, subs, journal=str(tmp_path / "journal"))
 
     assert outcomes.count() == len(story.everything)
@@ -366,6 +368,30 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(spark: SparkSession
     stream = spark.readStream.format("rate").load()
     with pytest.raises(UsageError, match="can't take a stream"):
         handle(stream, reference)
+
+
+WITHOUT_DATA_SOURCES = """
+import sys
+
+sys.modules["pyspark.sql.datasource"] = None  # PySpark 3.5 has no such module.
+from drainer.errors import UsageError
+from drainer.spark import handle, read, split
+
+try:
+    read(None, topic="orders", client={"bootstrap.servers": "localhost:9092"})
+except UsageError as error:
+    print(handle, split, error, error.hint)
+"""
+
+
+def test_without_data_sources_in_python_only_read_is_refused() -> None:
+    command = [sys.executable, "-c", WITHOUT_DATA_SOURCES]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert "function handle" in ended.stdout
+    assert "function split" in ended.stdout
+    assert "read() needs PySpark 4.0" in ended.stdout
+    assert 'spark.read.format("kafka")' in ended.stdout
 
 
 def test_the_concurrency_and_the_rate_are_those_of_all_tasks_together(story: Story) -> None:
