@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 else:
     DataFrame = SparkSession = Any  # For the types of arguments.
 
-SHARDS = 1024  # More than most clusters have slots, so that any number of tasks gets equal parts.
 _LAZY = (
     "handle() without a journal: each action on its outcomes calls the handler again, and Spark"
     " calls it again for a task that it repeats. Give it journal=…, or run one action only."
@@ -49,7 +48,7 @@ _LIKE = {
     "timestamp_ltz": ("timestamp", "timestamp_ntz"),
 }
 _MILLISECONDS = "If it has milliseconds since 1970, select timestamp_millis(timestamp)."
-MOST = 2**20  # Higher numbers of tasks, shards or calls must be typing errors.
+MOST = 2**20  # Higher numbers of tasks or calls must be typing errors.
 LETTER_PARTITIONS = 1  # A topic of dead letters that drainer creates has so many.
 
 
@@ -107,7 +106,7 @@ def split(
     messages: DataFrame,
     handler: AnyHandler,
     *,
-    shards: int = SHARDS,
+    one_shard: bool = False,
     options: Mapping[str, str] | None = None,
     payloads: PayloadSettings = BY_HANDLER,
     client: Client | None = None,
@@ -122,15 +121,16 @@ def split(
       ``sub`` has what ``handle`` gets, unless that is a text and bytes.
     - ``topic``, ``partition``, ``offset`` and ``index``, the place, and ``of``, how many
       sub-messages the message has.
-    - ``shard``, a hash of the sub-key. All of a sub-key have the same shard.
+    - ``shard``, a hash of the sub-key. Tables that were split apart have the same shard for a
+      sub-key, so their rows can be handled together.
     - ``rejected``, why ``split`` rejects the message, which then is one row. What becomes of it is
       decided by ``handle``.
     - ``timestamp``, ``message_key`` and ``headers`` (packed) of the message, and its
       ``message_value`` if the handler needs that. The value is repeated for each sub-message.
 
     Args:
-        shards: the number of shards. Barriers and sub-messages with several keys need 1. Rows that
-            are handled together must have been split with the same number.
+        one_shard: whether all sub-messages get the shard -1. Barriers and sub-messages with several
+            keys need this, and ``handle`` with ``tasks=1``.
         options: options of the handler, whose ``open`` is called in each task.
         payloads: as for ``drainer.drain``.
         client: the client with the login for a schema registry.
@@ -138,11 +138,10 @@ def split(
     An action on the result fails if something connects shards, or a message has no partition or
     offset.
     """
-    _ensure_within("shards", shards)
     connection = None if client is None else client_settings(client)
     session, loaded = _session(messages), _loaded(handler, payloads, connection, options)
     splitter = TableSplitter(
-        ship(session, loaded), shards, _needs_values(loaded), dict(options or {}), connection
+        ship(session, loaded), one_shard, _needs_values(loaded), dict(options or {}), connection
     )
     chosen = _chosen(messages, MESSAGES, "Give a DataFrame with the columns of a Kafka source.")
     return _mapped(chosen, splitter.split, SUBS)
@@ -181,7 +180,8 @@ def handle(  # noqa: PLR0913 - each is a keyword of its own
         subs: what ``split`` returned, or some rows of it; not a stream.
         concurrency: how many calls are in flight at once, in all tasks together.
         tasks: the number of tasks; by default, the number of tasks that can run at once, but no
-            more than ``concurrency``. A journal keeps that of its first use.
+            more than ``concurrency``. A journal keeps that of its first use. If ``split`` was
+            called with ``one_shard``, it has to be 1.
         failures: retries, and what happens to sub-messages that fail. By default, the query fails
             at the first one that is given up. Nothing can be parked. The rate and a number of
             ``max_failures`` are shared out to the tasks, the latter rounded up.

@@ -13,6 +13,7 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import reduce
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -107,10 +108,11 @@ def test_a_table_of_archived_messages_is_handled_after_a_filter(
         (None, json.dumps(["a", "b", ["c", "d"]]).encode(), "old", 3, n, None) for n in range(50)
     ]
     archive = spark.createDataFrame(rows, SCHEMA).repartition(5)
-    subs = split(archive, story.handler, shards=1, options=options_of(story))
+    subs = split(archive, story.handler, one_shard=True, options=options_of(story))
     chosen = subs.where(columns.col("key") != "b")
 
-    found = handled(story, chosen, journal=str(tmp_path / "journal")).groupBy("key").count()
+    outcomes = handled(story, chosen, tasks=1, journal=str(tmp_path / "journal"))
+    found = outcomes.groupBy("key").count()
 
     assert {row.key: row["count"] for row in found.collect()} == {"a": 50, "('c', 'd')": 50}
     story.record.check_order()
@@ -170,13 +172,38 @@ def test_what_is_given_up_has_its_error(story: Story) -> None:
     assert found["k1"] == found["k3"] == {("done", 1, None)}
 
 
-def test_barriers_and_several_keys_need_one_shard(story: Story) -> None:
+def test_barriers_and_several_keys_need_one_shard_and_one_task(story: Story) -> None:
     story.fill([["k1", None, "k2"], [["k1", "k2"], "k3"]])
-    with pytest.raises(Exception, match=r"split\(…, shards=1\)"):
+    with pytest.raises(Exception, match=r"split\(…, one_shard=True\), handle\(…, tasks=1\)"):
         subs_of(story).collect()
-    subs = split(read_back(story), story.handler, shards=1, options=options_of(story))
+    subs = split(read_back(story), story.handler, one_shard=True, options=options_of(story))
+    with pytest.raises(Exception, match=r"with one_shard=True, and there are 2 tasks"):
+        handled(story, subs, tasks=2).collect()
+    assert not story.record.lines()
 
-    handled(story, subs).collect()
+    handled(story, subs, tasks=1).collect()
+
+    story.ensure_all()
+
+
+def test_rows_that_were_split_apart_are_handled_together_in_order(story: Story) -> None:
+    story.fill(messages(60, 4, keys=5), messages(60, 5, keys=5))
+    subs, options = subs_of(story), options_of(story)
+    parts = (
+        split(read_back(story).where(f"offset % 3 = {part}"), story.handler, options=options)
+        for part in range(3)
+    )
+    whole = split(read_back(story), story.handler, one_shard=True, options=options)
+    apart = reduce(DataFrame.union, parts)
+    with pytest.raises(Exception, match=r"handle\(…, tasks=1\)"):
+        handled(story, apart.union(whole), tasks=2).collect()
+    story.record.path.unlink(missing_ok=True)
+
+    assert apart.select("key", "shard").distinct().count() == 5
+    assert handled(story, apart.union(subs), tasks=3).count() == len(story.everything)
+    story.ensure_all()
+    story.record.path.unlink()
+    assert handled(story, whole.union(apart), tasks=1).count() == len(story.everything)
 
     story.ensure_all()
 
@@ -245,9 +272,9 @@ def test_a_message_without_a_place_or_two_of_one_place_fail_the_query(spark: Spa
         with pytest.raises(Exception, match="no place in an order"):
             split(unplaced, f"{KINDS}:Plain").collect()
     other = table_of(spark, [["x", "y", "z"]])
-    subs = split(rows.union(other), f"{KINDS}:Plain", shards=1)
+    subs = split(rows.union(other), f"{KINDS}:Plain", one_shard=True)
     with pytest.raises(Exception, match=r"two rows have the place old/0/0\[0\], and differ"):
-        handle(subs, f"{KINDS}:Plain").collect()
+        handle(subs, f"{KINDS}:Plain", tasks=1).collect()
 
 
 @pytest.mark.parametrize("kind", ["Plain", "Awaited", "Batched", "InLanes", "Coalesced", "Whole"])
@@ -363,8 +390,6 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(spark: SparkSession
     ):
         with pytest.raises(DrainerError, match=match):
             handle(subs, reference, **named)
-    with pytest.raises(UsageError, match="shards is 0"):
-        split(table_of(spark, VALUES), reference, shards=0)
     stream = spark.readStream.format("rate").load()
     with pytest.raises(UsageError, match="can't take a stream"):
         handle(stream, reference)

@@ -46,6 +46,7 @@ from drainer.spark.task.source import TaskSource
 from drainer.spark.task.table import (
     BATCH_ROWS,
     SUBS,
+    THE_ONE,
     batch_of,
     explained,
     key_text,
@@ -187,8 +188,9 @@ def runs_of(
     message whose rows are in several batches is yielded whole. A row that is repeated counts once.
     With ``values``, the messages have their values.
 
-    Raises UsageError if two rows have one place and differ; DrainerError if Spark has not sorted
-    the rows or has given this task those of another.
+    Raises UsageError if two rows have one place and differ, or there are several tasks for a row of
+    the one shard; DrainerError if Spark has not sorted the rows or has given this task those of
+    another.
     """
     origins: dict[tuple[str, int], Origin] = {}
     run: list[ShippedMessage] = []
@@ -197,16 +199,13 @@ def runs_of(
     last: tuple[Any, ...] = ()
     for batch in batches:
         for row in rows_of(batch, SUBS):
-            _, shard, topic, number, offset, index, of, *_, micros, message_key, value, headers = (
-                row
-            )
+            topic, number, offset, index, of, *_, micros, message_key, value, headers = row[2:]
             if (place := row[2:6]) <= last[2:6]:
                 if place < last[2:6]:
                     raise _misplaced("has not sorted the rows of a task")
                 _ensure_same(row, last)
                 continue
-            if shard % tasks != task:
-                raise _misplaced("has given a task rows of another one")
+            _ensure_own(row, task, tasks)
             if place[:3] != last[2:5]:
                 origin = origins.get((topic, number))
                 if origin is None:
@@ -235,6 +234,18 @@ def runs_of(
         yield run
 
 
+def _ensure_own(row: tuple[Any, ...], task: int, tasks: int) -> None:
+    """Ensure that a row is of this task, and needs no rows of the others."""
+    if row[1] % tasks != task:
+        raise _misplaced("has given a task rows of another one")
+    if row[1] == THE_ONE and tasks > 1:
+        raise UsageError(
+            f"{_place_of(row)} was split with one_shard=True, and there are {tasks} tasks",
+            hint="Let one task handle all rows: handle(…, tasks=1). A journal that was begun with"
+            " more tasks can't be used for that.",
+        )
+
+
 def _sub_of(row: tuple[Any, ...]) -> SubMessage:
     key, payload, pickled = row[0], row[7], row[9]
     if pickled is None:
@@ -248,11 +259,12 @@ def _sub_of(row: tuple[Any, ...]) -> SubMessage:
 
 def _ensure_same(row: tuple[Any, ...], other: tuple[Any, ...]) -> None:
     """Ensure that two rows of one place are of one sub-message."""
-    of = slice(0, 7), slice(8, 9), slice(10, 12)
+    # The columns key, of, rejected, timestamp and message_key. How the shard was chosen may differ.
+    of = 0, 6, 8, 10, 11
     # What is not bytes may look different, and be pickled in another way, each time that it is
     # made.
     differ = row[7] != other[7] and row[9] is None
-    if differ or any(row[part] != other[part] for part in of):
+    if differ or any(row[column] != other[column] for column in of):
         raise UsageError(
             f"two rows have the place {_place_of(row)}, and differ",
             hint="Give handle() rows of one topic of one cluster. If the topic was deleted and"

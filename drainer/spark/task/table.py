@@ -70,6 +70,10 @@ SUBS = {
     "message_value": "binary",
     "headers": "binary",
 }
+# There are so many shards that any number of tasks gets almost equal parts. The number never
+# changes, since tables of sub-messages that were saved have the numbers of their shards.
+SHARDS = 2**20
+THE_ONE = -1  # The number of the shard of all sub-messages if they are not shared out.
 BATCH_ROWS, BATCH_BYTES = 2_000, 4 * 1024 * 1024
 PARTITION_MOST = 2**31 - 1
 
@@ -115,13 +119,13 @@ class TableSplitter:
     """The function that makes sub-messages of messages.
 
     Attributes:
-        shards: the number of shards.
+        one_shard: whether all sub-messages are of one shard.
         values: whether the sub-messages get the values of their messages.
         client: the client whose properties the handler and its decoders get; None without it.
     """
 
     shipped: Shipped
-    shards: int
+    one_shard: bool
     values: bool
     options: Mapping[str, str]
     client: ClientSettings | None = None
@@ -181,11 +185,11 @@ class TableSplitter:
         facts = message.timestamp, message.key, message.value if self.values else None
         headers = pickle.dumps(list(message.headers)) if message.headers else None
         for sub in subs:
-            shard = shard_map.shard_of(sub, self.shards)
+            shard = THE_ONE if self.one_shard else shard_map.shard_of(sub, SHARDS)
             if shard is None:
                 raise UsageError(
                     f"{message} has a barrier, or a sub-message with keys in several shards",
-                    hint="Let one task handle all: split(…, shards=1).",
+                    hint="Let one task handle all: split(…, one_shard=True), handle(…, tasks=1).",
                 )
             text, content = key_text(sub), sub.content
             exact = type(sub) is SubMessage and sub.keys is None and text == sub.key
