@@ -26,11 +26,12 @@ from drainer.loading.loader import NO_EXTRAS, LoadedHandler
 from drainer.model.predicate import Predicate
 from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, Limit, OnFailure
 from drainer.model.terms import BY_HANDLER, PayloadSettings
+from drainer.spark.reading.columns import COLUMNS
 from drainer.spark.session.session import Session
 from drainer.spark.session.shipping import ship
 from drainer.spark.task.journal import begin_journal
 from drainer.spark.task.outcomes import OUTCOMES, TableHandler
-from drainer.spark.task.table import MESSAGES, OPTIONAL, SUBS, TableSplitter
+from drainer.spark.task.table import MESSAGES, SUBS, TableSplitter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,6 +42,13 @@ _LAZY = (
     "handle() without a journal: each action on its outcomes calls the handler again, and Spark"
     " calls it again for a task that it repeats. Give it journal=…, or run one action only."
 )
+# The types to which columns of messages are cast. That of partitions is so wide that a number which
+# can't be one is refused, instead of cut.
+_MESSAGES = {
+    **{name: COLUMNS[name][0] for name in MESSAGES},
+    **{"partition": "bigint", "timestamp": "timestamp_ltz"},
+}
+_OPTIONAL = frozenset({"timestamp", "headers"})  # A table of messages may lack these columns.
 # The types that a column may have, by the type that it is cast to.
 _LIKE = {
     "binary": ("binary", "string"),
@@ -143,7 +151,7 @@ def split(
     splitter = TableSplitter(
         ship(session, loaded), one_shard, _needs_values(loaded), dict(options or {}), connection
     )
-    chosen = _chosen(messages, MESSAGES, "Give a DataFrame with the columns of a Kafka source.")
+    chosen = _chosen(messages, _MESSAGES, "Give a DataFrame with the columns of a Kafka source.")
     return _mapped(chosen, splitter.split, SUBS)
 
 
@@ -265,7 +273,7 @@ def _chosen(frame: DataFrame, wanted: Mapping[str, str], hint: str) -> DataFrame
     Raises UsageError if there is no such column, or its type is another one.
     """
     found = {each.name: each.dataType.simpleString().partition(" ")[0] for each in frame.schema}
-    required = wanted.keys() - (OPTIONAL if wanted is MESSAGES else ())
+    required = wanted.keys() - (_OPTIONAL if wanted is _MESSAGES else ())
     if missing := required - found.keys():
         raise UsageError(f"there is no column {', '.join(sorted(missing))}", hint=hint)
     names = [name for name in wanted if name in found]

@@ -34,7 +34,6 @@ from drainer.spark.task.chunk import PICKLE_PROTOCOL, not_sent
 from drainer.split.splitting import Outage, split_or_reject
 from drainer.text.plain_json import plain_json
 
-_HEADERS = "array<struct<key:string,value:binary>>"
 # The types of columns, by Spark's names for them. What "timestamp" means depends on a setting.
 # Sub-messages have no column with lists: Spark would take 10 us more for each row.
 _TYPES = {
@@ -44,16 +43,7 @@ _TYPES = {
     "bigint": pa.int64(),
     "timestamp_ltz": pa.timestamp("us", "UTC"),
 }
-MESSAGES = {
-    "key": "binary",
-    "value": "binary",
-    "topic": "string",
-    "partition": "bigint",
-    "offset": "bigint",
-    "timestamp": "timestamp_ltz",
-    "headers": _HEADERS,
-}
-OPTIONAL = frozenset({"timestamp", "headers"})  # A table of messages may lack these columns.
+MESSAGES = "key", "value", "topic", "partition", "offset", "timestamp", "headers"
 SUBS = {
     "key": "string",
     "shard": "int",
