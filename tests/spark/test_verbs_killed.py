@@ -10,7 +10,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -122,6 +122,23 @@ class Program:
         assert calls - self.subs <= kills * (CONCURRENCY + in_a_moment)
 
 
+def session_of(leader: int) -> set[int]:
+    """Return the processes of the session that a process leads, or led until it ended."""
+    found = set()
+    for each in Path("/proc").iterdir():
+        with suppress(ValueError, ProcessLookupError):  # It is no process, or has ended.
+            if os.getsid(int(each.name)) == leader:
+                found.add(int(each.name))
+    return found
+
+
+def end(family: set[int], leader: int) -> None:
+    """Kill the processes that are still in the session of a leader that has ended."""
+    for pid in family & session_of(leader):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
 def _lines(log: Path) -> Iterator[tuple[str, int, tuple[int, int, int], str]]:
     with log.open() as lines:
         for line in lines:
@@ -156,6 +173,8 @@ def test_a_million_sub_messages_outlive_kills_of_a_worker_and_of_the_query(
         first.kill()
         first.wait()
         if server is not None:  # There the query outlives its client.
+            # The process in which the server runs foreachBatch outlives the server.
+            opened.callback(end, session_of(server.pid), server.pid)
             server.start_again()
         program.ensure_ends(program.start(*stream))
         program.took_s = time.monotonic() - since_s
