@@ -154,6 +154,12 @@ def parked(place: Place) -> None:
     place.reader.ends(EXIT_HALTED, *words)
 
 
+def composed(place: Place) -> None:
+    """Messages of one key, with a document that lacks its title, for programs on Spark."""
+    place.backlog("orders", "indexer", without=3)
+    place.write("client.properties", f"bootstrap.servers={place.bootstrap}\n")
+
+
 def stopped(place: Place) -> None:
     """A drain that was stopped."""
     orders(place)
@@ -218,6 +224,7 @@ PREPARED: dict[str, Callable[[Place], None]] = {
     "docs/howto/permissions.md": parked,
     "docs/howto/rekey.md": wide,
     "docs/howto/spark.md": orders,
+    "docs/howto/spark-verbs.md": composed,
     "docs/howto/steer.md": running,
     "docs/howto/tonight.md": orders,
     "docs/reference/http.md": of_service,

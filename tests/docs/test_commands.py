@@ -36,7 +36,7 @@ COMMAND: Any = get_command(app)
 ENDS_A_COMMAND = ("|", ">", "<", "&", "&&")
 TUTORIAL = "docs/tutorial.md"
 QUICK = ("README.md",)  # the others are long
-COMPARED = ("docs/howto/rekey.md",)  # their output, too
+COMPARED = ("docs/howto/rekey.md", "docs/howto/spark-verbs.md")  # their output, too
 # Options of other programs that pages name, and those that typer adds.
 OTHERS = {
     "--help",

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import drainer
+import drainer.spark
 from docs.pages import ROOT
 from kafka.topic import Topic
 
@@ -24,6 +25,11 @@ def test_the_exported_names_are_on_the_page() -> None:
     assert {name for name in drainer.__all__ if name in vars(drainer) or getattr(drainer, name)}
     missing = {name for name in drainer.__all__ if f"drainer.{name}" not in PAGE}
     assert missing == {"Barrier", "OnFailure", "Origin", "__version__"}  # on the handler's page
+
+
+def test_the_names_of_spark_are_on_the_page() -> None:
+    missing = {name for name in drainer.spark.__all__ if f":: drainer.spark.{name}" not in PAGE}
+    assert missing == {"DrainerSource"}  # on the page of the data source
 
 
 @pytest.mark.parametrize("name", ["drain", "resume", "inspect", "estimate"])
