@@ -19,12 +19,12 @@ LOGIN_PAIR = "user.info"
 # A secret with fewer characters may be a part of a word, so it is replaced as a whole word only.
 SHORT = 8
 
-_SECRET = re.compile(
+SECRET = re.compile(
     r"secret|user\.info|passw(or)?d|passphrase|token|credential|jaas|(access|account|api|private|encryption)"
     r"[._-]?key",
     re.IGNORECASE,
 )
-# The names of secret properties that _SECRET does not find.
+# The names of secret properties that SECRET does not find.
 _SECRET_PROPERTY = re.compile(r"\.pem$|oauthbearer\.config$", re.I)
 _NO_SECRET = re.compile(r"\.url$|\.location$|\.file$", re.I)
 IN_A_URL = re.compile(
@@ -49,7 +49,7 @@ _RANDOM = re.compile(r"(?=[^\s]*\d)(?=[^\s]*[A-Za-z])[A-Za-z0-9+=_~-]{20,}")
 
 def is_secret(name: str) -> bool:
     """Return whether the value of a property of this name must never be shown."""
-    found = _SECRET.search(name) or _SECRET_PROPERTY.search(name)
+    found = SECRET.search(name) or _SECRET_PROPERTY.search(name)
     return found is not None and not _NO_SECRET.search(name)
 
 
@@ -58,7 +58,7 @@ def hides(name: str, value: str) -> bool:
 
     Its value is examined, too, because Java options and URLs, for example, may contain secrets.
     """
-    texts = _SECRET.search(name), _SECRET.search(value), IN_A_URL.search(value)
+    texts = SECRET.search(name), SECRET.search(value), IN_A_URL.search(value)
     return is_secret(name) or any(texts)
 
 

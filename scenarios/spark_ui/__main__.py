@@ -139,7 +139,7 @@ def main() -> None:
         folder, settings = Path(name), ClientSettings.load(broker.bootstrap_servers)
         create_topic(settings, TOPIC)
         fill(settings, TOPIC, Load(MESSAGES).records())
-        conf = {"spark.ui.enabled": "true", "spark.ui.port": str(port)}
+        conf = {"spark.ui.port": str(port)}
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
 
         def picture(where: list[str]) -> None:

@@ -3,6 +3,7 @@ files and memory."""
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import stat
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from scenarios.trust.case import Running, Stage, case, ensure
+from scenarios.trust.case import Broken, Running, Stage, case, ensure
 
 CLIENTS, DESCRIPTORS = 500, 256
 BOMBS, BOMB_BYTES, PEAK_MIB = 4, 200_000_000, 700
@@ -134,6 +135,34 @@ def blocks_of_spark(stage: Stage) -> str:
         running.ends(0)
     ensure(not list(temporary.rglob("blockmgr-*")), "blocks are left behind")
     return "in a folder of mode 0700, which is gone at the end"
+
+
+@case(
+    "Spark's UI while local Spark drains",
+    before="it listened on all addresses, ended queries, and showed the key of an Azure account",
+)
+def ui_of_spark(stage: Stage) -> str:
+    topic = stage.topic([(PERSON.encode(), b"{}")] * 20)
+    handler = stage.file("waits.py", WAITS_ON_SPARK.format(folder=str(stage.folder)))
+    where = ("--engine", "spark", "--master", "local[2]")
+    conf = f"spark.hadoop.fs.azure.account.key.store={SECRET}-{SECRET}"
+    words = stage.run_words(topic, handler, *where, "--spark-conf", conf)
+    with stage.running(*words) as running:
+        url = running.prints(r"UI is at (\S+)").removeprefix("UI is at ")
+        running.until((stage.folder / "begun").exists, "a call")
+        with suppress(OSError):
+            socket.create_connection(("127.0.0.2", int(url.rpartition(":")[2])), 5).close()
+            raise Broken("it listens on other addresses than 127.0.0.1")
+        (application,) = json.loads(fetched(f"{url}/api/v1/applications")[1])
+        about = f"{url}/api/v1/applications/{application['id']}"
+        environment = fetched(f"{about}/environment")[1]
+        ensure("azure.account.key.store" in environment, "the setting is not there")
+        ensure(f"{SECRET}-{SECRET}" not in environment, "it shows the key")
+        settings = dict(json.loads(environment)["sparkProperties"])
+        ensure(settings["spark.ui.killEnabled"] == "false", "it ends queries")
+        (stage.folder / "go").touch()
+        running.ends(0)
+    return "it listens on 127.0.0.1, can't end a query, and shows no secret"
 
 
 @case(

@@ -67,6 +67,7 @@ def _session(events: Path) -> SparkSession:
         "tests",
         {
             **LOCAL_CONF,
+            "spark.ui.enabled": "false",
             # Compiling code for the queries of these tests takes longer than it saves.
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",

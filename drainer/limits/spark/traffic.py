@@ -62,7 +62,9 @@ def traffic_host(
 
     Raises UsageError and Refused as ``session_on`` does.
     """
-    with session_on(place, NAME) as session:
+    # Nobody would be told the address of Spark's UI.
+    without_ui = replace(place, conf={"spark.ui.enabled": "false", **place.conf})
+    with session_on(without_ui, NAME) as session:
 
         def traffic(targets: TrafficTargets) -> AbstractContextManager[SparkTraffic]:
             slots = session.slots() if place.is_local else 0

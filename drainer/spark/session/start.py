@@ -40,7 +40,7 @@ from drainer.spark.session.settings import (
     java_for_spark,
     shown_master,
 )
-from drainer.text.secret import hides
+from drainer.text.secret import SECRET, hides
 
 LOCAL = "local[2]"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -48,9 +48,13 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 # On one machine the JVM competes with the Python workers for the cores, and nothing is sent over a
 # network, so compression would only cost time.
 LOCAL_CONF = {
-    "spark.ui.enabled": "false",
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "false",
+    # All users of this machine can open Spark's UI. They must not end a query there, nor see a
+    # secret. Its port is any that is free, since drainer prints the address.
+    "spark.ui.port": "0",
+    "spark.ui.killEnabled": "false",
+    "spark.redaction.regex": f"(?i){SECRET.pattern}",
 }
 # The JVM only moves rows, so optimising its code takes longer than it saves. Spark loads thousands
 # of classes: they are not verified, and the heap is not collected to make room for them.
@@ -63,7 +67,9 @@ LOCAL_JAVA = (
 # they must not import anything from there.
 IMPORTS_NOTHING_HERE: dict[str, Any] = {"spark.executorEnv.PYTHONSAFEPATH": "1"}
 DAEMON = "drainer.spark.task.daemon"  # It forks the workers.
+LOOPBACK = "127.0.0.1"
 _DIR, _DIRS = "spark.local.dir", "SPARK_LOCAL_DIRS"
+_ADDRESS = "SPARK_LOCAL_IP"  # The address on which Spark's UI listens.
 _PREFIX, STALE_S = "drainer-spark-", 3600.0  # Spark fills a new folder long before that.
 _PRINTED_EACH_TIME = "WARNING: Using incubator modules"
 _SERVES = "(serve_forever)"  # It is in the name of a thread that serves a socket.
@@ -335,7 +341,7 @@ def _started(
     if sys.path[0] not in ("", str(Path.cwd())):
         settings |= IMPORTS_NOTHING_HERE
     if master.startswith("local"):  # No other machine has to reach the driver.
-        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        settings |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
     # No other user of this machine may reach it either. Spark itself makes the secret for that.
     if _LOCAL.fullmatch(master):
         settings["spark.authenticate"] = "true"
@@ -425,6 +431,8 @@ def _environment(master: str, settings: Mapping[str, str]) -> Iterator[None]:
         "PYSPARK_PYTHON": settings["spark.pyspark.python"],
         "PYSPARK_DRIVER_PYTHON": settings["spark.pyspark.driver.python"],
     }
+    if master.startswith("local"):
+        variables[_ADDRESS] = os.environ.get(_ADDRESS, LOOPBACK)
     if _LOCAL.fullmatch(master) and (named := os.environ.get(_DIRS)):
         variables[_DIRS] = private_folders(named)  # Spark prefers the variable to the setting.
     before = {name: os.environ.get(name) for name in variables}
