@@ -103,7 +103,7 @@ _KNOWN: tuple[tuple[str, type[DrainerError], str, str], ...] = (
         f"SESSION_CLOSED|StatusCode.UNAVAILABLE|{_CLOSED}",
         SparkBroke,
         "the session on the server of Spark Connect is gone: {}",
-        "Check that the server is up. What it had cached stays there until it stops.",
+        "Check that the server is up.",
     ),
     (
         "SparkContext was shut down|SPARK_JOB_CANCELLED|OPERATION_CANCELED",

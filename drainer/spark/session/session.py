@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -90,13 +90,6 @@ class Session:
             self.spark.addArtifacts(path, pyfile=True)
         else:
             self.spark.sparkContext.addPyFile(path)
-
-    def add_to_server(self, py_files: Iterable[str], archives: Iterable[str]) -> None:
-        """Send files with code to a server of Spark Connect, whose settings for them are fixed."""
-        for path in py_files:
-            self.spark.addArtifacts(path, pyfile=True)
-        for path in archives:
-            self.spark.addArtifacts(path, archive=True)
 
     @property
     def slots_s(self) -> float:
@@ -189,12 +182,10 @@ class Session:
             return rows.repartitionById(tasks, place)
         # Spark's own hash tells which of these numbers it puts into which partition.
         hashed = f"transform(sequence(0, {KEYS_EACH * tasks}), key -> pmod(hash(key), {tasks}))"
-        (found,) = self.spark.sql(f"SELECT {hashed}").collect()[0]
-        key_of = {task: key for key, task in enumerate(found)}
-        keys = columns.lit(",".join(str(key_of[task]) for task in range(tasks)))
-        key = columns.get(columns.split(keys, ","), place).cast("int")
         name = "drainer_placed"  # No table has a column of this name.
-        return rows.withColumn(name, key).repartition(tasks, name).drop(name)
+        key = columns.expr(f"int(array_position((SELECT {hashed}), {name}) - 1)")
+        keyed = rows.withColumn(name, place.cast("int")).withColumn(name, key)
+        return keyed.repartition(tasks, name).drop(name)
 
 
 # Tasks wait HOPE_S for Spark to start another executor. If none comes, no task waits again until

@@ -170,7 +170,11 @@ def _on_server(settings: SessionSettings, name: str, print_line: PrintLine) -> I
     try:
         session = Session.of(spark, is_own=True)
         with spark_failures():
-            session.add_to_server(settings.files(PY_FILES), settings.files(ARCHIVES))
+            # The settings of a server for files with code are fixed, so they are sent to it.
+            for path in settings.files(PY_FILES):
+                session.add_module(path)
+            for path in settings.files(ARCHIVES):
+                spark.addArtifacts(path, archive=True)
         yield session
     finally:
         with suppress(DrainerError), spark_failures():
