@@ -97,14 +97,15 @@ def drain(
         return _nothing_to_drain(prepared)
     server = _control_server(prepared, control, callbacks.give_up, runtime)
     make_lock = partial(make_lock, session_s=prepared.engine.session_s)
-    with locked(
+    locking = locked(
         *(cluster, prepared.file, prepared.seen, prepared.plan, print_line, make_lock, server),
         ensure_wanted=control.ensure_wanted,
-    ) as lock:
+    )
+    with prepared.engine.beginning(prepared.plan) as engine, locking as lock:
         if server.trouble is not None:
             print_line(f"other processes can't control or watch this drain: {server.trouble}")
         _recheck(cluster, prepared)
-        prepared, forget_tasks = _taken_over(prepared, print_line)
+        prepared, forget_tasks = _taken_over(replace(prepared, engine=engine), print_line)
         control.ensure_wanted()
         prepared.policy.make(cluster)
         given = callbacks.resuming or (lambda: resuming_by(control.running, prepared))

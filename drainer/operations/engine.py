@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -14,6 +15,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
 from drainer.kafka.lock import GroupLock
 from drainer.kafka.writer import TopicWriter
+from drainer.model.plan import OffsetPlan
 from drainer.model.rate_cap import Cap
 from drainer.model.status import Summary
 from drainer.operations.letters import letter_writers
@@ -45,6 +47,12 @@ class Engine(Protocol):
     def start_s(self) -> float:
         """The approximate time until the first call of the handler, in seconds."""
 
+    def beginning(self, plan: OffsetPlan) -> AbstractContextManager[Engine]:
+        """Begin to start what takes seconds, before the drain of this plan has its lock.
+
+        What the drain does not use ends with the block.
+        """
+
     def __call__(self, context: LocalContext) -> Summary: ...
 
 
@@ -55,6 +63,9 @@ class InProcess:
     wrap: Callable[[Source, Dispatcher], Source] = lambda source, _: source
     session_s = 0.0  # If this process does not respond, its handler does not run either.
     start_s = 0.0
+
+    def beginning(self, _: OffsetPlan) -> AbstractContextManager[Engine]:
+        return nullcontext(self)
 
     def __call__(self, context: LocalContext) -> Summary:
         plan, running, settings = context.plan, context.running, context.cluster.settings

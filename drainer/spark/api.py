@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
@@ -35,6 +35,7 @@ from drainer.errors import handling_nothing
 from drainer.kafka.cluster import Cluster
 from drainer.model.option import Concurrency
 from drainer.model.order import Order
+from drainer.model.plan import OffsetPlan
 from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, LocalSettings
 from drainer.model.shown import Shown
 from drainer.model.status import Summary
@@ -64,6 +65,8 @@ from drainer.view.summary import show_summary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from drainer.spark.session.start import Starting
 else:
     SparkSession = Any  # For the types of arguments; Session.of() looks at it.
 
@@ -260,11 +263,12 @@ class _StopRequests:
 class SparkEngine:
     """Spark as the engine of a drain, which reads and handles in Spark's tasks.
 
-    ``spark`` is a session that exists already. If it is None, the drain starts its own.
+    ``spark`` is a session that exists already, or one that starts. If it is None, the drain starts
+    its own.
     """
 
     settings: SparkSettings
-    spark: SparkSession | None = None
+    spark: SparkSession | Starting | None = None
     # Seconds until the session, its workers and the first slice are ready, measured on local[2].
     start_s = 10.0
 
@@ -272,6 +276,22 @@ class SparkEngine:
     def session_s(self) -> float:
         """Seconds for which the lock keeps other drains out after this process falls silent."""
         return self.settings.lease.session_s
+
+    @contextmanager
+    def beginning(self, plan: OffsetPlan) -> Iterator[SparkEngine]:
+        """Begin to start a session of the drain's own beside what the drain does in the block.
+
+        Priority classes come first, in this process, and may take hours. Then this does nothing.
+        """
+        if self.spark or self.settings.is_remote or plan.account.classes.next is not None:
+            yield self
+            return
+        with ExitStack() as opened:
+            with handling_nothing(STARTING):
+                from drainer.spark.session.start import beginning  # noqa: PLC0415 - with PySpark
+
+                spark = opened.enter_context(beginning(self.settings, plan.terms.drain_id))
+            yield replace(self, spark=spark)
 
     def __call__(self, context: LocalContext) -> Summary:
         """Drain on Spark until the drain ends. Raises Refused if Spark can't be started."""

@@ -55,6 +55,8 @@ from drainer.spark.task.python_worker import HandlerSpec
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from drainer.spark.session.start import Starting
+
 LEAVE_S = 5.0  # After the grace, tasks have this long to report that they have stopped.
 LOOK_S = 0.1
 CLOSE_S = 10.0  # Workers have this long to close their handlers.
@@ -67,7 +69,7 @@ ON_A_CLUSTER = (
 
 
 def run_on_spark(
-    context: LocalContext, settings: SparkSettings, spark: SparkSession | None
+    context: LocalContext, settings: SparkSettings, spark: SparkSession | Starting | None
 ) -> Summary:
     """Drain until the drain ends, on the given session of Spark or else on a new one.
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from command.conftest import operations
 from command.process import Command
-from kafka.topic import Topic
+from kafka.topic import Topic, eventually
 
 HAS_JAVA = shutil.which("java") is not None
 needs_java = pytest.mark.skipif(not HAS_JAVA, reason="Spark needs Java")
@@ -48,6 +52,36 @@ def test_a_jvm_that_does_not_start_is_refused_with_its_output(
     assert "Invalid maximum heap size: -Xmx1xyz" in outcome.err
     assert "error: Spark's JVM did not start" in outcome.err
     assert "hint: Read its output above." in outcome.err
+
+
+@needs_java
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_spark_starts_while_a_drain_waits_for_its_lock_and_ends_if_that_does(
+    command: Command, topic: Topic
+) -> None:
+    mark = f"spark.mark={topic.name}"
+
+    def machines() -> list[Path]:
+        found = []
+        for process in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):  # It has ended meanwhile.
+                words = process.read_bytes().split(b"\0")
+                found += [process] if words[0].endswith(b"java") and mark.encode() in words else []
+        return found
+
+    first = command.begin(topic, "-X", "session.timeout.ms=30000", gate=command.gate)
+    command.wait_for(first, "begun", 1)
+    first.kill()
+    copy = shutil.copy(command.plan(topic), command.folder / "copy.json")
+    spark = ("--engine", "spark", "--master", "local[1]", "--spark-conf", mark)
+    waiting = command.start(*command.resume_of(copy), *command.options(), *spark)
+    waiting.prints("to see whether it is alive")
+    eventually(machines, "Spark starts")
+
+    waiting.signal(signal.SIGINT)
+
+    assert waiting.ended().code == 4
+    assert machines() == []
 
 
 def test_spark_is_not_started_for_nothing(command: Command, topic: Topic) -> None:

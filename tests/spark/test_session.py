@@ -192,6 +192,27 @@ def test_an_archive_of_classes_is_used_by_later_sessions_and_written_again_on_re
     assert str(archive) in run("-c", PRINTS_WHAT_ITS_JVM_READS)
 
 
+BEGINS_AND_LEAVES = """
+from drainer.spark.session.settings import SparkSettings
+from drainer.spark.session.start import beginning
+
+with beginning(SparkSettings("local[1]"), "drain") as starting:
+    pass
+print(starting.gateway.result().proc.wait(10))
+"""
+
+
+@local
+def test_a_session_that_no_drain_takes_leaves_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", BEGINS_AND_LEAVES]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    del environment["JDK_JAVA_OPTIONS"]  # Java would print them.
+    ended = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+
+    assert (ended.stdout, ended.stderr) == (f"-{signal.SIGKILL.value}\n", "")
+    assert list(tmp_path.iterdir()) == []
+
+
 KILLS_ITS_JVM = """
 import threading
 from pyspark.sql import SparkSession

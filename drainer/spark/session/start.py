@@ -14,7 +14,10 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Set
-from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
+from concurrent.futures import CancelledError, Future
+from contextlib import ExitStack, closing, contextmanager, redirect_stderr, suppress
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO, TypeVar, cast
 
@@ -83,54 +86,117 @@ T = TypeVar("T")
 PrintLine = Callable[[str], None]
 
 
+def _ignore(_: str) -> None: ...
+
+
 @contextmanager
 def session_on(
     settings: SessionSettings,
     name: str,
     *,
-    print_line: PrintLine = lambda text: None,
-    spark: SparkSession | None = None,
+    print_line: PrintLine = _ignore,
+    spark: SparkSession | Starting | None = None,
 ) -> Iterator[Session]:
     """Open a session: ``spark``, the one of this process, or a new one until the block ends.
 
     ``print_line`` gets a line when Spark has not answered for some seconds. Raises UsageError and
     Refused as ``spark_session`` does, and Refused if no master answers.
     """
-    running = spark or SparkSession.getActiveSession()
-    if running is not None:
-        session = Session.of(running)
+    spark = spark or SparkSession.getActiveSession()
+    if spark is None and settings.is_remote:
+        yield from _on_server(settings, name, print_line)
+        return
+    spark = spark or Starting(settings, name)
+    if not isinstance(spark, Starting):
+        session = Session.of(spark)
         session.ensure(settings.of_spark)
         yield session
         return
-    if settings.is_remote:
-        yield from _on_server(settings, name, print_line)
-        return
-    local = LOCAL_CONF if settings.is_local else {}
-    conf = {**local, **settings.of_spark}
-    _ensure_master(settings.master)
-    gateways: list[JavaGateway] = []
-    before = set(threading.enumerate())
-
-    def start() -> SparkSession:
-        java = f"{LOCAL_JAVA}{archive.options_to_use()}" if settings.is_local else ""
-        return _started(settings.master, name, conf, "off", java, gateways.append)
-
-    with spark_failures():
-        try:
-            late = f"Spark on {settings.master} is still starting"
-            begun = interruptible(start, late, print_line)
-        except KeyboardInterrupt:
-            for gateway in gateways:  # The call in the other thread fails, which nobody sees.
-                gateway.proc.kill()
-            raise
-    servers = {each for each in threading.enumerate() if _SERVES in each.name} - before
+    begun = spark.result(print_line)
     try:
-        with redirect_stderr(cast("TextIO", _WithoutThreads(sys.stderr, servers))):
+        with redirect_stderr(cast("TextIO", _WithoutThreads(sys.stderr, spark.servers))):
             yield Session(begun, is_own=True)
     finally:
         # Ctrl-C must not interrupt the call: py4j would take its answer for that of the next call.
         with suppress(DrainerError), spark_failures():
             interruptible(begun.stop, interrupted=lambda: None)
+
+
+class Starting:
+    """A session that starts in another thread. It is taken by ``result``, or ended by ``close``.
+
+    ``java`` has options of the JVM. ``gateway`` is the future of the gateway to the JVM, which is
+    cancelled if there won't be one. Raises Refused if no master answers.
+    """
+
+    def __init__(self, settings: SessionSettings, name: str, java: str = "") -> None:
+        _ensure_master(settings.master)
+        self._settings = settings
+        self._taken = False
+        self._before = set(threading.enumerate())
+        self.gateway = Future[JavaGateway]()
+        self._session = in_a_thread(self._start, name, java)
+
+    def _start(self, name: str, java: str) -> SparkSession:
+        conf = self._settings.of_spark
+        if self._settings.is_local:
+            java = f"{LOCAL_JAVA}{java or archive.options_to_use()}"
+            conf = LOCAL_CONF | conf
+        # The first call of py4j imports this, which takes half a second, as long as the JVM does.
+        in_a_thread(import_module, "pyspark.testing.utils")
+        try:
+            return _started(self._settings.master, name, conf, "off", java, self.gateway)
+        finally:
+            self.gateway.cancel()
+
+    @property
+    def servers(self) -> Set[threading.Thread]:
+        """The threads in which the session serves sockets."""
+        return {each for each in threading.enumerate() if _SERVES in each.name} - self._before
+
+    def result(self, print_line: PrintLine = _ignore) -> SparkSession:
+        """Wait for the session, and return it. ``print_line`` gets a line if that takes long.
+
+        Raises UsageError and Refused as ``spark_session`` does. If this is interrupted, it ends the
+        JVM.
+        """
+        late = f"Spark on {self._settings.master} is still starting"
+        with spark_failures():
+            try:
+                session = awaited(self._session, late, print_line)
+            except KeyboardInterrupt:
+                self.kill()
+                raise
+        self._taken = True
+        return session
+
+    def close(self) -> None:
+        """End the JVM, once it runs, unless the session was taken."""
+        if not self._taken:
+            self.kill()
+
+    def kill(self) -> None:
+        """End the JVM, once it runs. If the session is still starting, that fails unseen."""
+        with suppress(CancelledError):
+            self.gateway.result().proc.kill()
+
+
+@contextmanager
+def beginning(settings: SparkSettings, drain_id: str) -> Iterator[SparkSession | Starting]:
+    """Begin to start the session of a drain, unless this process has one.
+
+    It ends with the block if nobody has taken it by then.
+    """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
+    with closing(Starting(settings, _name_of(drain_id))) as starting:
+        yield starting
+
+
+def _name_of(drain_id: str) -> str:
+    return f"drainer {drain_id}"
 
 
 class _WithoutThreads:
@@ -183,10 +249,13 @@ def _on_server(settings: SessionSettings, name: str, print_line: PrintLine) -> I
 
 @contextmanager
 def drain_session(
-    settings: SparkSettings, spark: SparkSession | None, drain_id: str, print_line: PrintLine
+    settings: SparkSettings,
+    spark: SparkSession | Starting | None,
+    drain_id: str,
+    print_line: PrintLine,
 ) -> Iterator[tuple[Session, Slots]]:
     """Open a session for a drain, beside one as ``session_on`` opens it, and count its slots."""
-    started = session_on(settings, f"drainer {drain_id}", print_line=print_line, spark=spark)
+    started = session_on(settings, _name_of(drain_id), print_line=print_line, spark=spark)
     with started as base, ExitStack() as opened:
 
         def begin() -> tuple[Session, Slots]:
@@ -219,7 +288,7 @@ def _cores() -> int:
 def interruptible(
     call: Callable[[], T],
     late: str = "",
-    print_line: PrintLine = lambda text: None,
+    print_line: PrintLine = _ignore,
     interrupted: Callable[[], object] | None = None,
 ) -> T:
     """Make a call to Spark in another thread, and return its result.
@@ -228,7 +297,16 @@ def interruptible(
     KeyboardInterrupt, or calls ``interrupted`` if that is given. If the call takes longer than
     ``ANSWER_S``, ``print_line`` gets the text ``late``.
     """
-    answer = in_a_thread(call)
+    return awaited(in_a_thread(call), late, print_line, interrupted)
+
+
+def awaited(
+    answer: Future[T],
+    late: str,
+    print_line: PrintLine,
+    interrupted: Callable[[], object] | None = None,
+) -> T:
+    """Wait for a call that another thread makes, as ``interruptible`` does."""
     while True:
         try:
             return answer.result(ANSWER_S)
@@ -293,7 +371,7 @@ def spark_session(
         Refused: if there is no Java for Spark.
     """
     chosen = {"spark.sql.execution.arrow.pyspark.enabled": "true", **(conf or {})}
-    spark = _started(master, name, chosen, log, java)
+    spark = _started(master, name, chosen, log, java, Future())
     for key, value in chosen.items():  # The session may have existed with other settings.
         if spark.conf.isModifiable(key):
             spark.conf.set(key, value)
@@ -305,19 +383,16 @@ def write_archive() -> Path:
 
     Raises DrainerError.
     """
-    gateways: list[JavaGateway] = []
     file = archive.begin_archive()
-    java = f"{LOCAL_JAVA}{archive.options_to_write(file)}"
-
-    def write() -> Path:
-        spark = _started("local[1]", "drainer spark warm", LOCAL_CONF, "off", java, gateways.append)
-        return archive.finish_archive(file, spark, gateways[0])
-
+    settings = SessionSettings("local[1]")
+    starting = Starting(settings, "drainer spark warm", archive.options_to_write(file))
     try:
-        return interruptible(write)
+        spark = starting.result()
+        return interruptible(
+            partial(archive.finish_archive, file, spark, starting.gateway.result())
+        )
     finally:
-        for gateway in gateways:  # It would write the file later if this was interrupted.
-            gateway.proc.kill()
+        starting.kill()  # It would write the file later if this was interrupted.
         file.unlink(missing_ok=True)
 
 
@@ -327,9 +402,12 @@ def _started(
     chosen: Mapping[str, str],
     log: str,
     java: str,
-    launched: Callable[[JavaGateway], object] = lambda gateway: None,
+    launched: Future[JavaGateway],
 ) -> SparkSession:
-    """Return the session of this process; start one if there is none."""
+    """Return the session of this process; start one if there is none.
+
+    ``launched`` gets the gateway as soon as the JVM runs.
+    """
     check_conf(chosen)
     java_for_spark()
     settings = {
@@ -353,31 +431,31 @@ def _started(
     # With this setting, Spark would print a line about the level, and before that also the lines
     # that the level is to hide.
     settings.pop("spark.log.level", None)
+    # py4j uses the root logger, so only the file name tells its records from others.
+    logging.getLogger().addFilter(lambda record: record.pathname != java_gateway.__file__)
     spark = SparkSession.getActiveSession()
     if spark is None:
         with _environment(master, settings):
             spark = _begin(master, name, settings, launched)
     # A session that existed already has its own settings.
     check_conf(dict(spark.sparkContext.getConf().getAll()))
-    # py4j uses the root logger, so only the file name tells its records from others.
-    logging.getLogger().addFilter(lambda record: record.pathname != java_gateway.__file__)
     return spark
 
 
 def _begin(
-    master: str, name: str, settings: Mapping[str, str], launched: Callable[[JavaGateway], object]
+    master: str, name: str, settings: Mapping[str, str], launched: Future[JavaGateway]
 ) -> SparkSession:
     conf = SparkConf(loadDefaults=False).setMaster(master).setAppName(name)
     conf.setAll(list(settings.items()))
+    if _LOCAL.fullmatch(master) and _DIRS not in os.environ:
+        conf.set(_DIR, private_folders(settings.get(_DIR) or tempfile.gettempdir()))
     gateway = None
     # If the variable is set, spark-submit has started the JVM.
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         # All users can see the arguments of a process, so the JVM gets no secret in them.
         shown = [(key, value) for key, value in settings.items() if not hides(key, value)]
         gateway = _launch(SparkConf(loadDefaults=False).setAll(shown))
-        launched(gateway)
-    if _LOCAL.fullmatch(master) and _DIRS not in os.environ:
-        conf.set(_DIR, private_folders(settings.get(_DIR) or tempfile.gettempdir()))
+        launched.set_result(gateway)
     SparkContext(conf=conf, gateway=gateway)
     return SparkSession.builder.getOrCreate()
 
