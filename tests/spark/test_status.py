@@ -164,13 +164,22 @@ class Watched:
             self.slice.tasks[number].given = True
         self.monitor.note_begin([self.slice.tasks[number] for number in numbers])
 
-    def reports(self, number: int, attempt: int, *, mark: int = 0, over: bool = False) -> None:
+    def reports(
+        self,
+        number: int,
+        attempt: int,
+        *,
+        mark: int = 0,
+        over: bool = False,
+        interrupted: bool = False,
+    ) -> None:
         task = self.slice.tasks[number]
         known = counts(done=9 if mark else 0, pending=0 if mark else 9)
         self.aggregation.add_progress(
             self.slice, task, Head({task.claim: {0: (0, mark)}}, {0: known})
         )
-        status = TaskStatus("worker-1", borrowed=None if over else Borrowed())
+        borrowed = None if over else Borrowed()
+        status = TaskStatus("worker-1", borrowed=borrowed, interrupted=interrupted)
         self.monitor.note_report(task, Attempt(1, 1, number, attempt), status)
 
     @property
@@ -214,7 +223,22 @@ def test_a_slice_has_lost_a_task_if_all_reported_their_ends_and_its_query_does_n
     seen.reports(1, 3, mark=mark)
 
     assert not seen.has_lost, "it has a slot again"
-    assert [finished for *_, finished in seen.monitor.repeats] == [mark == 40]
+    assert [finished for *_, finished in seen.monitor.repeats] == [True]
+
+
+def test_a_slice_has_lost_a_task_whose_rows_spark_has_lost_whatever_others_do() -> None:
+    seen = Watched()
+    seen.reports(0, 1, over=True, interrupted=True)
+    seen.reports(1, 2)
+    assert seen.slice.busy == 2, "its repetition needs a slot"
+    seen.now_s = LOST_S + 1
+    seen.reports(1, 2)
+    assert seen.has_lost
+
+    seen.reports(0, 3)
+
+    assert not seen.has_lost
+    assert [finished for *_, finished in seen.monitor.repeats] == [False]
 
 
 def test_a_task_that_waits_for_an_earlier_slice_is_not_lost() -> None:

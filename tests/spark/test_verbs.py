@@ -267,6 +267,11 @@ def test_a_column_that_is_missing_or_of_another_type_is_refused_at_once(
 
 def test_a_message_without_a_place_or_two_of_one_place_fail_the_query(spark: SparkSession) -> None:
     rows = table_of(spark, VALUES)
+    for name in ("shard", "topic", "index"):
+        subs = split(rows, f"{KINDS}:Plain").withColumn(name, columns.lit(None).cast("int"))
+        subs = subs.withColumn("topic", columns.col("topic").cast("string"))
+        with pytest.raises(Exception, match=f"a row of sub-messages has no {name}"):
+            handle(subs, f"{KINDS}:Plain").collect()
     for offset in (None, -1):
         unplaced = rows.withColumn("offset", columns.lit(offset).cast("long"))
         with pytest.raises(Exception, match="no place in an order"):

@@ -144,7 +144,10 @@ def test_in_hdfs_a_late_record_does_not_bring_a_removed_folder_back(hdfs: str) -
     assert names_in(objects) == []
 
 
-def test_a_name_node_that_is_not_there_is_named(unused_port: int) -> None:
+def test_a_name_node_that_is_not_there_is_named(
+    unused_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhdfs, "TIMEOUT_S", 0.5)
     objects = open_objects(f"webhdfs://127.0.0.1:{unused_port}/d")
     with pytest.raises(StateLost, match=f"OPEN of x: 127.0.0.1:{unused_port}: .*refused"):
         objects.get("x")
@@ -182,7 +185,9 @@ def test_in_hdfs_a_request_without_an_answer_is_made_again(
 
     with monkeypatch.context() as patched:
         patched.setattr(webhdfs, "request", flaky)
-        objects = open_objects(f"webhdfs://{hdfs}/{folder}")
+        other_name = hdfs.replace("127.0.0.1", "localhost")
+        assert other_name != hdfs
+        objects = open_objects(f"webhdfs://{hdfs},{other_name}/{folder}")
         objects.put("d/1", b"one")
         objects.put("d/1", b"two")
         assert objects.create("d/2", b"mine")

@@ -80,8 +80,9 @@ class SliceTask:
 
     @property
     def is_over(self) -> bool:
-        """Whether the task is over, as it has reported."""
-        return self.status is not None and self.status.borrowed is None
+        """Whether the task is over, as it has reported, and nothing has interrupted it."""
+        status = self.status
+        return status is not None and status.borrowed is None and not status.interrupted
 
     @property
     def host(self) -> str:

@@ -129,8 +129,10 @@ class Queries:
             self.session.name_jobs(tag, self._tag, tag)
             numbers = self.session.spark.range(0, spans, 1, spans)
             rows = mapped(numbers, reader.split, CHUNKS)
-            places = columns.lit(sorted(range(count), key=runner.order.__getitem__))
-            place = columns.get(places, columns.col("shard"))
+            # A text is one literal. A list would be one for each shard, which takes seconds.
+            places = ",".join(map(str, sorted(range(count), key=runner.order.__getitem__)))
+            texts = columns.split(columns.lit(places), ",")
+            place = columns.get(texts, columns.col("shard")).cast("int")
             placed = self.session.placed(rows, count, place)
             chunks = placed.sortWithinPartitions("partition", "offset")
             found = mapped(chunks, runner.handle, OUTCOMES).collect()

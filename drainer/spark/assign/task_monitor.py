@@ -112,7 +112,7 @@ class TaskMonitor(MetricsSampler):
         """Note a record of an attempt at a task, with its status if the record has one."""
         if task.attempt != attempt:
             if task.attempt is not None and task.attempt != task.cancelled:
-                self.repeats.append((task.attempt, task.host, task.shard, not task.left))
+                self.repeats.append((task.attempt, task.host, task.shard, task.is_over))
                 self._repeated += 1
             self._add_ended(task)
             task.attempt, task.reported_s = attempt, self._clock()

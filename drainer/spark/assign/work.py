@@ -363,7 +363,7 @@ class SliceRunner:
         parked = tuple(sorted((self._aggregation.parked - self._stopping) | self._left_parked))
         shares = {n: TaskShare(found.given.get(n, {}), parked, behind) for n in shards}
         room = self.slots.count - sum(
-            bool(task.given and task.left) for task in self._aggregation.tasks
+            bool(task.given and task.left and not task.is_over) for task in self._aggregation.tasks
         )
         for n in shards:
             of.tasks[n].given = True
@@ -435,15 +435,17 @@ class SliceRunner:
     async def _outcomes(self, query: _Query) -> Outcomes:
         """Wait for the end of a query that does not yield its slots, and return its outcomes."""
         while True:
+            job = query.job
             try:
                 # If Spark has lost rows, it reads them again, and brokers may not answer then.
                 with raised_as(Interrupted, BrokerUnreachable):
-                    return await asyncio.shield(query.job)
+                    return await asyncio.shield(job)
             except DrainerError:
-                if query.yields is None or self.stopped:
+                if query.yields is not None and not self.stopped:
+                    # When it begins again, records tell its tasks what is done.
+                    await query.yields.wait()
+                elif job is query.job:
                     raise
-                # When it begins again, records tell its tasks what is done.
-                await query.yields.wait()
 
     async def end_slices(self) -> None:
         """End the remaining slices. No task may be at work any more."""

@@ -69,6 +69,7 @@ class TaskStatus:
         borrowed: what the task has borrowed; None once it is over.
         began_s: when the latest successful call began, as in ``Totals``.
         failure: the error by which the task has ended, as JSON; None if there is none.
+        interrupted: whether the attempt was interrupted, so that Spark may repeat it.
     """
 
     host: str = ""
@@ -80,6 +81,7 @@ class TaskStatus:
     borrowed: Borrowed | None = None
     began_s: float = 0.0
     failure: Mapping[str, str | None] | None = None
+    interrupted: bool = False
 
 
 StatusOf = Callable[[], TaskStatus | None]

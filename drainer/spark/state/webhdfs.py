@@ -4,7 +4,8 @@ A file of HDFS can be seen while it is written. So an object is written under an
 and then renamed, which a name node does in one step.
 
 If the answer to a request is lost, nobody knows whether the request was served. An object is then
-written again under a third name, so that what the first request may still do does no harm.
+written again under a third name, and what the first request may still do is undone. If that fails,
+too, an older content of ``control`` may come back until the driver's next beat. Tasks ignore it.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from drainer.store.atomic_file import NEW
 from drainer.store.place import split_uri
 
 TIMEOUT_S = 5.0  # It is short compared with a lease, as for object stores.
-# Requests that get no answer are made this often, but never again once TIMEOUT_S have passed.
-TRIES, TRY_AGAIN_S = 3, 0.2
+TRY_AGAIN_S = 0.2  # Requests that get no answer are made again for TIMEOUT_S.
 REDIRECT = 307
 MISSING, EXISTS = "FileNotFoundException", "FileAlreadyExistsException"
-# A name node gives these answers if another one is the active one, and while it starts.
-NOT_READY = ("StandbyException", "RetriableException")
+# A name node gives these answers if another one is the active one, and while it starts; a proxy
+# gives the last one.
+NOT_READY = ("StandbyException", "RetriableException", "HTTP 503")
 
 T = TypeVar("T")
 
@@ -111,13 +112,16 @@ class WebHdfs(Objects):
         return sorted(filter(None, names))
 
     def _repeat(self, make: Callable[[], T]) -> T:
-        """Make requests, and make them again if one is not answered. Raises StateLost."""
+        """Make requests, and make them again if one is not answered. Raises StateLost.
+
+        Each name node is tried, however long the others take not to answer.
+        """
         tries, until_s = 1, monotonic() + TIMEOUT_S
         while True:
             try:
                 return make()
             except _Unanswered as error:
-                if tries == TRIES or monotonic() > until_s:
+                if tries >= len(self._nodes) and monotonic() > until_s:
                     raise out_of_reach(str(error), self.uri) from error
             tries += 1
             sleep(TRY_AGAIN_S)
@@ -159,7 +163,8 @@ class WebHdfs(Objects):
     ) -> bytes | None:
         """Ask the active name node; return None if it fails with the exception ``unless``.
 
-        Raises StateLost if it fails with another one.
+        Raises StateLost if it fails with another one, and _Unanswered if a node does not answer:
+        then the next one must not get the same request, which may have been served.
         """
         query = urlencode({"op": operation, "user.name": self._user, **options})
         target, reason = f"/webhdfs/v1{quote(self._full(name))}?{query}", ""
@@ -167,8 +172,8 @@ class WebHdfs(Objects):
             try:
                 status, answer = request(method, f"http://{node}{target}", body)
             except (OSError, HTTPException, ValueError) as error:
-                reason = f"{node}: {error}"
-                continue
+                self._nodes = [*(each for each in self._nodes if each != node), node]
+                raise _Unanswered(f"{operation} of {name}: {node}: {error}") from error
             if status < REDIRECT:
                 return answer
             failure = _Failure(f"HTTP {status}")

@@ -138,11 +138,12 @@ class TaskRunner:
                 summary = drain.run_on(opened.loop)
             if isinstance(summary.cause, LockLost):
                 raise summary.cause  # Another attempt at this task reports the outcome.
+            # An interrupted task may be repeated by Spark, for example because it has lost what the
+            # task was to read.
+            view.is_interrupted = isinstance(summary.cause, Interrupted)
             view.end()
             outcome = _outcome(summary, dispatcher, view.status())
-            if not isinstance(summary.cause, Interrupted):
-                # The driver learns of it at once. An interrupted task may be repeated by Spark,
-                # for example because it has lost what the task was to read.
+            if not view.is_interrupted:  # The driver learns of it at once.
                 view.failure = outcome.failure
             return outcome
         finally:
@@ -218,7 +219,7 @@ class Borrower:
         """Return the calls and the settings that the driver's newest message grants."""
         control = self.control()
         self.base = control.failures or self.base
-        if control.lent.number != self._seen:
+        if control.lent.number > self._seen:
             self._seen = control.lent.number
             self._calls = control.lent.calls.get(self.name, 0)
             self._share = self._calls / max(1, control.lent.total)
@@ -241,7 +242,7 @@ class TaskView:
 
     def __init__(self, borrower: Borrower) -> None:
         self._borrower = borrower
-        self._is_over = False
+        self._is_over = self.is_interrupted = False
         self.failure: dict[str, Any] | None = None  # The error by which the task ended.
         self._status: Status | None = None
         self._observed_s = self._began_s = 0.0
@@ -277,6 +278,7 @@ class TaskView:
             borrowed=None if self._is_over else self._borrower.borrowed,
             began_s=self._began_s,
             failure=self.failure,
+            interrupted=self.is_interrupted,
         )
 
 

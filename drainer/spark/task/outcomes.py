@@ -71,6 +71,7 @@ OUTCOMES = {
     "ended": "timestamp_ltz",
 }
 RUN_BYTES = 512 * 1024  # Rows become runs of messages of about this size.
+MESSAGE_BYTES = 1024  # A message takes about this much memory beside its contents.
 LOOK_S = 0.05  # Without a journal, what has finished is given to Spark this often.
 RECORD_S = 1.0  # The engine's own journal goes nowhere, so it is written now and then.
 _NEVER = 2**62  # The end of a ledger whose partition may always go on.
@@ -188,9 +189,9 @@ def runs_of(
     message whose rows are in several batches is yielded whole. A row that is repeated counts once.
     With ``values``, the messages have their values.
 
-    Raises UsageError if two rows have one place and differ, or there are several tasks for a row of
-    the one shard; DrainerError if Spark has not sorted the rows or has given this task those of
-    another.
+    Raises UsageError if a row has no place, if two rows have one place and differ, or if there are
+    several tasks for a row of the one shard; DrainerError if Spark has not sorted the rows or has
+    given this task those of another.
     """
     origins: dict[tuple[str, int], Origin] = {}
     run: list[ShippedMessage] = []
@@ -199,13 +200,13 @@ def runs_of(
     last: tuple[Any, ...] = ()
     for batch in batches:
         for row in rows_of(batch, SUBS):
+            _ensure_own(row, task, tasks)
             topic, number, offset, index, of, *_, micros, message_key, value, headers = row[2:]
             if (place := row[2:6]) <= last[2:6]:
                 if place < last[2:6]:
                     raise _misplaced("has not sorted the rows of a task")
                 _ensure_same(row, last)
                 continue
-            _ensure_own(row, task, tasks)
             if place[:3] != last[2:5]:
                 origin = origins.get((topic, number))
                 if origin is None:
@@ -221,6 +222,7 @@ def runs_of(
                 timestamp = None if micros is None else micros // 1_000
                 sums, pairs = KeySums(of, 0), pickle.loads(headers) if headers else ()
                 message = ShippedMessage(origin, offset, message_key, timestamp, pairs, sums)
+                message.size += len(headers or b"")
                 if values:
                     message.value = value
                     message.size += len(value or b"")
@@ -235,7 +237,12 @@ def runs_of(
 
 
 def _ensure_own(row: tuple[Any, ...], task: int, tasks: int) -> None:
-    """Ensure that a row is of this task, and needs no rows of the others."""
+    """Ensure that a row has a place, is of this task, and needs no rows of the others."""
+    if None in row[1:7]:
+        raise UsageError(
+            f"a row of sub-messages has no {list(SUBS)[row.index(None, 1)]}",
+            hint="Give handle() what split() returned, or some rows of it.",
+        )
     if row[1] % tasks != task:
         raise _misplaced("has given a task rows of another one")
     if row[1] == THE_ONE and tasks > 1:
@@ -289,7 +296,7 @@ class _Batch(NamedTuple):
 
     @property
     def size(self) -> int:
-        return sum(message.size for message in self.messages)
+        return sum(message.size + MESSAGE_BYTES for message in self.messages)
 
 
 def _batches(runs: Runs) -> Iterator[_Batch]:

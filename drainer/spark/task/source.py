@@ -68,7 +68,8 @@ class TaskSource(Generic[B]):
     def stop(self) -> None:
         self._stopping = True
         self._room.set()
-        self._thread.join(STOP_S)
+        if self._thread.is_alive():
+            self._thread.join(STOP_S)
 
     def _read(self) -> None:
         try:
