@@ -20,11 +20,13 @@ from drainer.limits.search.boundary import cap_curve
 from drainer.loading.loader import LoadedHandler
 from drainer.message import Message, SubMessage
 from drainer.model.plan import OffsetPlan
+from drainer.model.priority import NO_CLASSES
 from drainer.model.settings import FailureSettings
 from drainer.operations.start import Prepared
 from drainer.spark.api import SparkEngine
 from drainer.spark.reading.slices import SliceReader
 from drainer.spark.session import settings
+from drainer.spark.session.settings import SparkSettings
 from drainer.spark.session.shipping import Shipped
 from drainer.spark.state.lease import LOCAL
 from drainer.spark.task.python_worker import HandlerSpec
@@ -101,6 +103,21 @@ def test_a_plan_at_a_uri_is_for_spark_and_has_its_state_beside_it() -> None:
     assert beside == "s3://bucket/orders.plan.json.state?region=eu-1"
     named = EngineOptions(master="yarn", spark_conf={"drainer.state": "gs://drains/x"})
     assert named.spark(plan).state == "gs://drains/x"
+
+
+@pytest.mark.parametrize(
+    ("master", "spark", "first"),
+    [("local[2]", None, ["payload.vip"]), ("sc://server", None, []), ("local[2]", object(), [])],
+    ids=["a class is drained in this process before", "a server", "a session that is there"],
+)
+def test_spark_does_not_start_beside_the_lock_for_what_does_not_need_it(
+    master: str, spark: Any, first: list[str]
+) -> None:
+    classes = NO_CLASSES.requested(first, only=False)
+    plan = replace(PLAN, account=replace(PLAN.account, classes=classes))
+    engine = SparkEngine(SparkSettings(master, {"drainer.state": "/state"}), spark)
+    with engine.beginning(plan) as begun:
+        assert begun is engine
 
 
 READS_VALUES = FailureSettings(skip=("message.value.kind == 'test'",))
