@@ -195,7 +195,8 @@ def handle(  # noqa: PLR0913 - each is a keyword of its own
             ``max_failures`` are shared out to the tasks, the latter rounded up.
         client: the client that writes dead letters, and with which the handler writes to Kafka.
             A topic of dead letters that does not exist is created.
-        journal: a folder or URI of an object store that all executors reach.
+        journal: a folder, or a URI of an object store or of WebHDFS, that the driver and all
+            executors reach.
 
     Raises:
         UsageError: if an argument makes no sense.

@@ -460,7 +460,7 @@ def test_a_span_that_is_read_again_must_be_what_was_read_first(
     stopped = story.run(slice_bytes=2_000)
 
     assert stopped.exit_code == EXIT_INTERRUPTED
-    assert "had lost 9 sub-messages and read them again" in str(stopped.cause)
+    assert "9 sub-messages were lost and read again" in str(stopped.cause)
     monkeypatch.undo()
     story.ensure_done(story.resume())
 

@@ -178,7 +178,7 @@ class SliceRunner:
         return self.reading is not None
 
     async def run(self) -> None:
-        """Drain until nothing is left, or until something ends the drain.
+        """Drain until nothing is left. After a stop, wait until the driver cancels this.
 
         Queries that are under way then go on to their ends, unless ``cancel`` is called.
         """
@@ -373,7 +373,7 @@ class SliceRunner:
         await blocking_call(self.state.give, self.handler.epoch, query.number, shares)
 
     async def _yield_slots(self) -> None:
-        """Begin queries again later if an earlier slice has lost a task.
+        """Cancel queries if an earlier slice has lost a task, and begin them again later.
 
         Spark repeats that task once a slot is free. If Spark has lost executors, tasks of later
         slices may have all slots that are left, and wait for that very task, or for the end of its

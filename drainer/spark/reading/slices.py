@@ -165,8 +165,8 @@ class _SpanReader:
         first.processor_s, first.log_bytes = found.processor_s, found.log_bytes
         if first != found:
             raise Interrupted(
-                f"partition {found.partition}, offsets {found.start:,} to {found.end - 1:,}: Spark"
-                f" had lost {sum(first.subs.values()):,} sub-messages and read them again, but the"
+                f"partition {found.partition}, offsets {found.start:,} to {found.end - 1:,}: "
+                f"{sum(first.subs.values()):,} sub-messages were lost and read again, but the"
                 f" log, or what split makes of it, had changed ({sum(found.subs.values()):,} now)",
                 hint="Resume with the plan: that reads again what is not done.",
             )

@@ -125,8 +125,8 @@ def session_on(
 class Starting:
     """A session that starts in another thread. It is taken by ``result``, or ended by ``close``.
 
-    ``java`` has options of the JVM. ``gateway`` is the future of the gateway to the JVM, which is
-    cancelled if there won't be one. Raises Refused if no master answers.
+    ``java`` has options of the JVM. ``gateway`` is the future of the gateway to the JVM. It is
+    cancelled if the JVM does not start. Raises Refused if no master answers.
     """
 
     def __init__(self, settings: SessionSettings, name: str, java: str = "") -> None:
@@ -142,7 +142,7 @@ class Starting:
         if self._settings.is_local:
             java = f"{LOCAL_JAVA}{java or archive.options_to_use()}"
             conf = LOCAL_CONF | conf
-        # The first call of py4j imports this, which takes half a second, as long as the JVM does.
+        # The first call of py4j imports this, which takes half a second while the JVM starts.
         in_a_thread(import_module, "pyspark.testing.utils")
         try:
             return _started(self._settings.master, name, conf, "off", java, self.gateway)
@@ -176,7 +176,7 @@ class Starting:
             self.kill()
 
     def kill(self) -> None:
-        """End the JVM, once it runs. If the session is still starting, that fails unseen."""
+        """Wait until the JVM runs, and kill it. A session that still starts then fails unseen."""
         with suppress(CancelledError):
             self.gateway.result().proc.kill()
 

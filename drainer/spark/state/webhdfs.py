@@ -1,4 +1,4 @@
-"""Objects in HDFS, by the requests of WebHDFS.
+"""Objects as files of HDFS, by the REST API WebHDFS.
 
 A file of HDFS can be seen while it is written. So an object is written under another name first,
 and then renamed, which a name node does in one step.
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class _Unanswered(Exception):
-    """Raised if no name node answers a request. It may have been served all the same."""
+    """Raised if no name node serves a request. If it was not answered, it may have been served."""
 
 
 class _Failure(msgspec.Struct):
@@ -67,7 +67,7 @@ class WebHdfs(Objects):
     """The objects below a path of HDFS: ``webhdfs://NODE:PORT/PATH``.
 
     The URI may name several name nodes, separated by commas, of which one is active. Requests have
-    the name of this user, or the one in the variable HADOOP_USER_NAME, and no password.
+    the name of this user, or the one in the variable HADOOP_USER_NAME, but no ticket of Kerberos.
     """
 
     is_local = False
@@ -190,7 +190,7 @@ class WebHdfs(Objects):
 def request(method: str, url: str, body: bytes | None) -> tuple[int, bytes]:
     """Make a request, and return the status and the content of the answer.
 
-    A name node sends a request for or with content on to a data node, and gets no content itself.
+    A name node redirects reads and writes to a data node. Only that gets the content.
     """
     content = None
     while True:

@@ -140,8 +140,7 @@ class TaskRunner:
                 raise summary.cause  # Another attempt at this task reports the outcome.
             # An interrupted task may be repeated by Spark, for example because it has lost what the
             # task was to read.
-            view.is_interrupted = isinstance(summary.cause, Interrupted)
-            view.end()
+            view.end(is_interrupted=isinstance(summary.cause, Interrupted))
             outcome = _outcome(summary, dispatcher, view.status())
             if not view.is_interrupted:  # The driver learns of it at once.
                 view.failure = outcome.failure
@@ -258,9 +257,10 @@ class TaskView:
         self._observed_s = time.time()
         self._status = status
 
-    def end(self) -> None:
+    def end(self, *, is_interrupted: bool = False) -> None:
         """Note that the task is over: it has no call in flight, and needs no more of them."""
         self._is_over = True
+        self.is_interrupted |= is_interrupted
 
     def status(self) -> TaskStatus | None:
         """Return the status of the task; None before the engine has one."""

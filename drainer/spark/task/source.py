@@ -18,7 +18,7 @@ from drainer.spark.task.chunk import CHECKSUM_MASK, decode_chunk
 from drainer.spark.task.rows import Row, counted
 from drainer.text.mask import describe
 
-AHEAD_BYTES = 8 * 1024 * 1024  # This much is taken from Spark before the engine wants it.
+AHEAD_BYTES = 8 * 1024 * 1024  # The thread is this much, and a batch, ahead of the engine.
 WAIT_S = 0.1
 STOP_S = 1.0
 DOES_IT_SHUFFLE = "Resume with the plan. Check the Spark settings that change how it shuffles."
@@ -36,9 +36,9 @@ B = TypeVar("B", bound=TaskBatch)
 
 @dataclass(eq=False)
 class TaskSource(Generic[B]):
-    """Batches that are made of what Spark gives a task, as a source of messages.
+    """The source from which the engine of a task takes messages.
 
-    A thread makes them as Spark delivers the rows.
+    A thread makes batches as Spark delivers the rows.
     """
 
     batches: Iterable[B]
@@ -83,7 +83,7 @@ class TaskSource(Generic[B]):
                 self._queue.append(batch)
                 self.notify()
         except BaseException as error:
-            why = f"Spark gave no more rows: {describe(error)}"
+            why = f"Spark failed to deliver rows: {describe(error)}"
             stopped = Interrupted(why, hint="Resume with the plan.", cause=error)
             self.failure = error if isinstance(error, DrainerError) else stopped
             self.notify()
@@ -108,11 +108,11 @@ class ChunkBatch(NamedTuple):
 def chunk_batches(
     rows: Iterable[Row], plan: OffsetPlan, shard: Shard, given: Mapping[int, TaskInput]
 ) -> Iterator[ChunkBatch]:
-    """Yield the chunks of a shard by offset, and at the end the ends of its streams.
+    """Yield the chunks of a shard by partition and offset, and then where its streams end.
 
-    What there is of each partition is compared with what the manifests say was ``given``. Offsets
-    without a chunk count as holes, so a chunk that is missing would not be noticed. Counts of each
-    span come before all chunks, so that most differences show before the first call.
+    Offsets without a chunk count as holes, so a lost chunk would pass for one. Therefore what there
+    is of each partition is compared with what the manifests say was ``given``. Counts of each span
+    come before all chunks, so that most differences show before the first call.
 
     Raises Interrupted if the chunks are not those that were read: before the first chunk if the
     counts tell, and at the end otherwise.
