@@ -24,6 +24,7 @@ from typing import Any, TextIO, TypeVar, cast
 from py4j import java_gateway  # type: ignore[import-untyped]
 from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
+from pyspark import __version__ as version
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
@@ -142,8 +143,9 @@ class Starting:
         if self._settings.is_local:
             java = f"{LOCAL_JAVA}{java or archive.options_to_use()}"
             conf = LOCAL_CONF | conf
-        # The first call of py4j imports this, which takes half a second while the JVM starts.
-        in_a_thread(import_module, "pyspark.testing.utils")
+        # Since PySpark 4.0, the first call of py4j imports this, which takes half a second.
+        if not version.startswith("3."):
+            in_a_thread(import_module, "pyspark.testing.utils")
         try:
             return _started(self._settings.master, name, conf, "off", java, self.gateway)
         finally:

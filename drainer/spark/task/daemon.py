@@ -3,8 +3,8 @@
 Each worker would need half a second of processor time to import them. Spark starts this module by
 the setting ``spark.python.daemon.module``.
 
-No thread may exist when the daemon forks. So nothing here imports pyarrow or numpy, because they
-start threads.
+No thread may exist when the daemon forks. So nothing here imports pyarrow, which starts one.
+PySpark before 4.2 imports numpy here, whose OpenBLAS ends its threads before a fork.
 """
 
 # ruff: noqa: F401 - the workers use what this module imports.
