@@ -185,7 +185,7 @@ def test_in_hdfs_a_request_without_an_answer_is_made_again(
 
     with monkeypatch.context() as patched:
         patched.setattr(webhdfs, "request", flaky)
-        other_name = hdfs.replace("127.0.0.1", "localhost")
+        other_name = hdfs.replace("localhost", "127.0.0.1")
         assert other_name != hdfs
         objects = open_objects(f"webhdfs://{hdfs},{other_name}/{folder}")
         objects.put("d/1", b"one")
