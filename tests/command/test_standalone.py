@@ -65,6 +65,18 @@ def test_a_drain_begins_with_one_executor_and_deals_to_those_that_come(
     assert len(set(command.record.pids("done"))) >= 3
 
 
+def on_executors_of_one_core(master: str, folder: Path, slice_bytes: int) -> list[str]:
+    """Return the options of a drain whose slices are so large and have two tasks each."""
+    conf = (
+        f"drainer.state=file://{folder / 'state'}",
+        f"drainer.slice={slice_bytes}",
+        "drainer.tasks=2",
+        "spark.executor.cores=1",
+        "spark.executor.memory=512m",
+    )
+    return ["--master", master, *(word for each in conf for word in ("--spark-conf", each))]
+
+
 def test_an_executor_lost_for_good_takes_the_slot_of_a_task_that_waits_for_its_own(
     command: Command, tmp_path: Path
 ) -> None:
@@ -76,14 +88,8 @@ def test_an_executor_lost_for_good_takes_the_slot_of_a_task_that_waits_for_its_o
     topic = command.topic(values)
     with standalone(tmp_path) as spark:
         workers = [spark.worker() for _ in range(2)]
-        conf = ("executor.cores=1", "executor.memory=512m")
-        words = [word for each in conf for word in ("--spark-conf", f"spark.{each}")]
-        state = ("--spark-conf", f"drainer.state=file://{tmp_path / 'state'}")
-        own = (f"drainer.slice={slice_ * len(values[0])}", "drainer.tasks=2")
-        size = [word for each in own for word in ("--spark-conf", each)]
-        running = command.begin(
-            topic, "--master", spark.url, *state, *words, *size, "-c", "20", pause_ms=300
-        )
+        where = on_executors_of_one_core(spark.url, tmp_path, slice_ * len(values[0]))
+        running = command.begin(topic, *where, "-c", "20", pause_ms=300)
 
         def next_waits() -> bool:
             """Whether the hot lane is all that is left, so that the next task of it waits."""
@@ -118,12 +124,7 @@ def test_an_executor_lost_with_a_result_takes_the_slot_of_a_task_that_waits_for_
     topic = command.topic(values)
     with standalone(tmp_path) as spark:
         workers = [spark.worker() for _ in range(2)]
-        conf = ("executor.cores=1", "executor.memory=512m")
-        words = [word for each in conf for word in ("--spark-conf", f"spark.{each}")]
-        state = ("--spark-conf", f"drainer.state=file://{tmp_path / 'state'}")
-        own = (f"drainer.slice={slice_ * width}", "drainer.tasks=2")
-        size = [word for each in own for word in ("--spark-conf", each)]
-        where = ("--master", spark.url, *state, *words, *size)
+        where = on_executors_of_one_core(spark.url, tmp_path, slice_ * width)
         gate = command.gate
         running = command.begin(topic, *where, "-c", "20", gate=gate, gated="hot!")
 

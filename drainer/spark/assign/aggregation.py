@@ -85,6 +85,14 @@ class SliceTask:
         return status is not None and status.borrowed is None and not status.interrupted
 
     @property
+    def is_busy(self) -> bool:
+        """Whether the task needs a slot, or will need one: it has something left to handle.
+
+        A task that leaves lanes parked needs none once it is over.
+        """
+        return bool(self.left) and not self.is_over
+
+    @property
     def host(self) -> str:
         return self.status.host if self.status else ""
 
@@ -166,11 +174,8 @@ class Slice:
 
     @property
     def busy(self) -> int:
-        """The number of tasks that need a slot: they have something left to handle.
-
-        A task that leaves lanes parked needs none once it is over.
-        """
-        return sum(not task.is_over for task in self.unfinished)
+        """The number of tasks that need a slot. Some may wait for one."""
+        return sum(task.is_busy for task in self.tasks)
 
 
 class Aggregation:

@@ -127,7 +127,7 @@ class TaskMonitor(MetricsSampler):
         """
         now_s = self._clock()
         silent = [each for each in of.tasks if each.given and now_s - each.reported_s > LOST_S]
-        at_work = any(each.left and not each.is_over for each in silent)
+        at_work = any(each.is_busy for each in silent)
         return at_work or len(silent) == len(of.tasks)
 
     def note_end(self, of: Slice) -> None:

@@ -362,9 +362,8 @@ class SliceRunner:
         # to be parked, unless an earlier slice has left it behind a barrier.
         parked = tuple(sorted((self._aggregation.parked - self._stopping) | self._left_parked))
         shares = {n: TaskShare(found.given.get(n, {}), parked, behind) for n in shards}
-        room = self.slots.count - sum(
-            bool(task.given and task.left and not task.is_over) for task in self._aggregation.tasks
-        )
+        at_work = sum(task.given and task.is_busy for task in self._aggregation.tasks)
+        room = self.slots.count - at_work
         for n in shards:
             of.tasks[n].given = True
         self.monitor.note_begin([of.tasks[n] for n in shards])

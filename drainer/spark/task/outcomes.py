@@ -293,10 +293,7 @@ def _misplaced(what: str) -> DrainerError:
 class _Batch(NamedTuple):
     messages: Sequence[ShippedMessage]
     reached: dict[int, int]
-
-    @property
-    def size(self) -> int:
-        return sum(message.size + MESSAGE_BYTES for message in self.messages)
+    size: int = 0
 
 
 def _batches(runs: Runs) -> Iterator[_Batch]:
@@ -304,7 +301,7 @@ def _batches(runs: Runs) -> Iterator[_Batch]:
     streams = {_WHOLE}
     for run in runs:
         streams.add(run[0].origin.stream)
-        yield _Batch(run, {})
+        yield _Batch(run, {}, sum(message.size + MESSAGE_BYTES for message in run))
     yield _Batch((), dict.fromkeys(streams, _NEVER))
 
 
