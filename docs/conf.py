@@ -22,7 +22,15 @@ myst_heading_anchors = 4
 
 # The order in which a kind of page is read; what isn't named follows, by name.
 KINDS = {
-    "How to": ["tonight", "inspect", "check-a-handler", "failures", "hot-key", "customer-first"],
+    "How to": [
+        "tonight",
+        "inspect",
+        "check-a-handler",
+        "failures",
+        "hot-key",
+        "customer-first",
+        "follow",
+    ],
     "Reference": [
         "cli/index",
         "python",

@@ -223,6 +223,11 @@ class FakeConsumer:
     def assign(self, places: Sequence[TopicPartition]) -> None:
         self._positions = {place.partition: place.offset for place in places}
 
+    def incremental_assign(self, places: Sequence[TopicPartition]) -> None:
+        for place in places:
+            assert place.partition not in self._positions, "it is assigned already"
+            self._positions[place.partition] = place.offset
+
     def incremental_unassign(self, places: Sequence[TopicPartition]) -> None:
         for place in places:
             del self._positions[place.partition]

@@ -117,7 +117,7 @@ class EngineOptions:
                 return prepared
             warnings = (*prepared.action.warnings, NO_JOURNAL)
             return replace(prepared, action=replace(prepared.action, warnings=warnings))
-        if prepared.plan.account.complete and is_file:
+        if prepared.plan.account.complete and is_file and not prepared.action.follows:
             idle = ShownEngine(title="this process, since nothing is left to handle")
             return replace(prepared, action=replace(prepared.action, engine=idle))
         return Extension.SPARK.load().on_spark(prepared, spark)  # type: ignore[no-any-return]

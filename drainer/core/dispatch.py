@@ -12,13 +12,20 @@ from dataclasses import replace
 from itertools import chain
 from operator import attrgetter
 
-from drainer.core.lanes import CRITICAL_SHARE_READ, Lanes, Place
+from drainer.core.lanes import CRITICAL_SHARE_READ, CRITICAL_SHARE_UNREAD, Lanes, Place
 from drainer.core.ledger import Ledger, LedgerLoad
 from drainer.core.merge import Record
 from drainer.core.other_claims import OtherClaims
 from drainer.core.remainder import ReadSample, Remainder
 from drainer.message import Barrier, Message, ShippedMessage, SubMessage, Unsplit
-from drainer.model.account import KEY_LENGTH, NAMED_MOST, NONE_PARKED, ParkedLane, ParkedLanes
+from drainer.model.account import (
+    KEY_LENGTH,
+    NAMED_MOST,
+    NONE_PARKED,
+    ParkedLane,
+    ParkedLanes,
+    PartitionPlan,
+)
 from drainer.model.claims import ALL, Claims, Stream, ahead_of
 from drainer.model.order import LANE_OF, Order, lane_of, lanes_of
 from drainer.model.plan import OffsetPlan
@@ -138,6 +145,24 @@ class Dispatcher:
         self._incomplete.append(ledger)
         self._undelivered.append(ledger)
 
+    def follow(self, follows: bool) -> None:
+        """Set whether the ends of all ledgers move. Call this first before anything is complete."""
+        for ledger in self.ledgers.values():
+            ledger.follows = follows
+
+    def extend(self, partitions: Mapping[int, PartitionPlan]) -> None:
+        """Move the ends of ledgers that follow to those of the partitions, or open new ledgers."""
+        for number, part in partitions.items():
+            if number not in self.ledgers:
+                self.open(number, Ledger(part.start, part.end))
+                if self._shared_below:
+                    self._shared_below[number] = part.start
+            self.ledgers[number].follows = True
+            self.ledgers[number].end = part.end
+        self._undelivered = [each for each in self.ledgers.values() if not each.delivered]
+        if self._undelivered:
+            self.lanes.adjust(critical_share=CRITICAL_SHARE_UNREAD)
+
     @property
     def complete(self) -> bool:
         """Whether all ledgers are complete."""
@@ -148,7 +173,7 @@ class Dispatcher:
 
     @property
     def delivered(self) -> bool:
-        """Whether nothing of the backlog remains to be fetched."""
+        """Whether nothing remains to be fetched up to the ends, which may still move."""
         undelivered = self._undelivered
         while undelivered and undelivered[-1].delivered:
             undelivered.pop()
@@ -472,8 +497,13 @@ class Dispatcher:
 
     def claims(self) -> Claims:
         """Return the claims for the plan: this progress, and other claims that add to it."""
-        own, others = self.progress(), {} if self._others is None else self._others.claims
-        return {ALL: own, **ahead_of(others, own)}
+        own = self.progress()
+        if self._others is None:
+            return {ALL: own}
+        # In a partition that was added to the topic later, another claim has what this one has.
+        added = {n: Progress(own[n].watermark) for n in own.keys() - self._others.partitions}
+        ahead = ahead_of(self._others.claims, own)
+        return {ALL: own, **{selector: {**claim, **added} for selector, claim in ahead.items()}}
 
     def record(self) -> Record | None:
         """Return what happened since the last call, for the journal; None if nothing finished."""

@@ -113,6 +113,8 @@ class Ledger:
     ) -> None:
         known = known or Progress(start)
         self.end = end
+        # Whether the end moves with the log. Then nothing is ever complete.
+        self.follows = False
         self.position = known.watermark  # Everything below was delivered, or is a hole.
         self.watermark = known.watermark
         self.pending_bytes = 0
@@ -144,8 +146,8 @@ class Ledger:
 
     @property
     def complete(self) -> bool:
-        """Whether everything below the end is finished, or is a hole."""
-        return self.watermark >= self.end
+        """Whether everything below the end is finished, or is a hole, and the end is final."""
+        return self.watermark >= self.end and not self.follows
 
     @property
     def delivered(self) -> bool:

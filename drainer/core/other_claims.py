@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -187,6 +187,11 @@ class OtherClaims:
     def outcome(self, message: Message) -> Outcome:
         """Return the worst outcome that a claim has reported for a part of the message."""
         return outcome_of(message.offset, self._outcomes.get(message.origin.partition, {}))
+
+    @property
+    def partitions(self) -> Set[int]:
+        """The partitions that these claims have, which are the same for all of them."""
+        return next(iter(self.claims.values())).keys()
 
     def highest(self, partition: int) -> int:
         """Return the first offset at and after which no claim has finished anything."""

@@ -22,7 +22,7 @@ from drainer.errors import (
     PlanNotWritten,
     StateLost,
 )
-from drainer.model.account import Account, Event, ParkedLanes, StateReference
+from drainer.model.account import Account, Event, ParkedLanes, PartitionPlan, StateReference
 from drainer.model.claims import Claims
 from drainer.model.latency import Latency, merge_latencies
 from drainer.model.plan import OffsetPlan
@@ -147,6 +147,14 @@ class Checkpointer:
             self._hurry.set()
             await asyncio.sleep(POLL_S)
 
+    async def move_ends(self, partitions: Mapping[int, PartitionPlan]) -> None:
+        """Move the end of the backlog, and return once the plan on disk has the new one.
+
+        Nothing beyond the old end may finish before that.
+        """
+        self._update(self.plan.account.with_ends(partitions))
+        await self.wait_until_written()
+
     def note_event(self, event: Event) -> None:
         """Put an event into the plan's history, which is written soon."""
         self._update(self.plan.account.with_event(event))
@@ -223,9 +231,11 @@ class Checkpointer:
         return self._committing.exception() if self._committing and done else None
 
     async def _commit(self) -> None:
-        """Commit the watermarks of the plan, which is on the disk by now."""
+        """Commit the watermarks of the plan on the disk, which may be older than ``plan``."""
+        account = self.written.account.with_committed(self.plan.account.committed)
+        on_disk = OffsetPlan(self.plan.terms, account)
         try:
-            written = await self._runtime.blocking_call(self._commit_plan, self.plan)
+            written = await self._runtime.blocking_call(self._commit_plan, on_disk)
         except CommitDelayed as delay:
             self.trouble = str(delay)
             return

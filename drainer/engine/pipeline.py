@@ -18,6 +18,7 @@ from drainer.engine.control import Settings
 from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.divert import diverting
 from drainer.engine.failures import Failures
+from drainer.engine.following import Following
 from drainer.engine.loop import spawn
 from drainer.engine.meter import Latencies, LocalSampler, auto_status
 from drainer.engine.outcome import Ending, given_up_before, left_over, not_closed
@@ -63,10 +64,19 @@ class Pipeline:
         # The search for the best concurrency; None if the concurrency is fixed.
         self._search: ConcurrencyLimit | None = None
         self._limiting: asyncio.Task[None] | None = None
+        self._moving: asyncio.Task[None] | None = None  # Moves the end of the backlog.
         latencies = Latencies(self._runtime.monotonic)
         self.checkpointer = Checkpointer(
             context, self.dispatcher, latencies.overall, self.ending.end
         )
+        self._following: Following | None = None
+        if ports.log is not None:
+            self._following = Following(
+                *(ports.log, self.dispatcher, self.checkpointer, self._runtime),
+                until=lambda: self.settings.running.until_lag,
+                has_work=lambda: self._has_work,
+                ended=self._end_if_over,
+            )
         self._source = ports.open_source(self.dispatcher, self._notified)
         self._pump = Pump(
             self._source.next_batch,
@@ -131,6 +141,8 @@ class Pipeline:
             await self.ending.within(self.checkpointer.stop())
             await self.close(None)
             raise
+        if self._following is not None:
+            self._moving = spawn(self._following.run(), "following", self.ending.end)
         self._end_if_over()  # A plan may have nothing left to do.
         self._begin_search()
 
@@ -192,8 +204,9 @@ class Pipeline:
         self._workers.start_no_more()
 
     async def wind_down(self, cause: BaseException | None, grace_s: float) -> BaseException | None:
-        if self._limiting is not None:
-            self._limiting.cancel()
+        for task in (self._limiting, self._moving):
+            if task is not None:
+                task.cancel()
         self._pump.stop()
         self._failures.stop()
         self.start_no_more()
@@ -255,18 +268,26 @@ class Pipeline:
             self._loop.call_soon(self._failures.decide_rejected)
 
     def _end_if_over(self) -> None:
-        dispatcher = self.dispatcher
-        if dispatcher.lanes.running > len(self._failures.late):
+        dispatcher, late = self.dispatcher, self._failures.late
+        if dispatcher.lanes.running > len(late):
             return
+        leaves = dispatcher.leaves_something or dispatcher.deferred or late or self._cut_off
         if dispatcher.complete:
             self.ending.end(None)
-        elif (
-            dispatcher.leaves_something
-            or dispatcher.deferred
-            or self._failures.late
-            or self._cut_off
-        ) and not (dispatcher.lanes.ready or self._failures.waiting or self._pump.awaits):
-            self.ending.end(self._cut_off or left_over(dispatcher, len(self._failures.late)))
+        elif leaves and not (self._has_work or self._pump.awaits or self._follows):
+            self.ending.end(self._cut_off or left_over(dispatcher, len(late)))
+
+    @property
+    def _follows(self) -> bool:
+        """Whether more may come, although all is read that there is."""
+        is_moving = self._following is not None and self._following.lag is not None
+        return is_moving and self._cut_off is None and self._pump.has_room
+
+    @property
+    def _has_work(self) -> bool:
+        """Whether anything that was read goes on, or will begin, in this run."""
+        lanes, failures = self.dispatcher.lanes, self._failures
+        return lanes.running > len(failures.late) or bool(lanes.ready or failures.waiting)
 
     # --- how many calls at once ---
 
@@ -375,6 +396,8 @@ class Pipeline:
         status = self.ports.complete_status(status, False)
         auto = None if self._search is None else auto_status(self._search)
         progress = status.progress
+        if self._following is not None:
+            progress = replace(progress, lag=self._following.lag)
         if progress.eta_s is not None:
             eta_s = max(progress.eta_s, self._failures.last_retry_in_s)
             progress = replace(progress, eta_s=eta_s)

@@ -15,6 +15,7 @@ from drainer.errors import DrainerError
 from drainer.handler import Retry, Writer, no_extras
 from drainer.loading.loader import LoadedHandler
 from drainer.message import Message, SubMessage
+from drainer.model.account import PartitionPlan
 from drainer.model.plan import OffsetPlan
 from drainer.model.resuming import Resuming
 from drainer.model.settings import FailureSettings, LocalSettings
@@ -125,6 +126,22 @@ class Source(Protocol):
     def next_batch(self) -> Fetched | None: ...
 
     def stop(self) -> None: ...
+
+
+class MovingLog(Protocol):
+    """The log of a drain that follows it (kafka/following.py)."""
+
+    def ends(self) -> Mapping[int, PartitionPlan]:
+        """Look up where the log ends now, also in partitions that were added to the topic.
+
+        It blocks. Raises BrokerUnreachable when no answer comes, and other errors of drainer.
+        """
+
+    def read_to(self, partitions: Mapping[int, PartitionPlan]) -> None:
+        """Let the source read up to the ends of these partitions."""
+
+    def finish(self) -> None:
+        """Let the source end where it may read to now."""
 
 
 class Lock(Protocol):
@@ -267,6 +284,7 @@ class Ports:
         is_split: whether messages were split where they were read. They are ``ShippedMessage``s.
         totals: returns what all tasks of the drain have done, if it has several.
         quota: how many calls this task may make at once; None if it is the whole drain.
+        log: the log that the drain follows; None if its backlog is frozen.
     """
 
     open_source: Callable[[Dispatcher, Callable[[], None]], Source]
@@ -277,3 +295,4 @@ class Ports:
     is_split: bool = False
     totals: Callable[[], Totals] = Totals
     quota: Quota | None = None
+    log: MovingLog | None = None

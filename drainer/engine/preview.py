@@ -87,6 +87,7 @@ class Preview(Shown):
     cap: Cap | None = None  # The cap on what is read, at the mean size of the messages.
     open_transactions: tuple[OpenTransaction, ...] = ()  # Those before which the backlog ends.
     deadline: DeadlineStatus | None = None
+    follows: bool = False  # Whether the end of the backlog moves with the log.
     needs_yes: bool = False  # Whether there is a warning that only --yes confirms.
     new_group: bool = False  # Whether Kafka has no group of this name yet.
     examples: tuple[str, ...] = ()  # What ``split`` makes of some messages, a line for each.

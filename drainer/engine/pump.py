@@ -86,7 +86,7 @@ class Pump:
         """Whether the pump waits for another batch and has room for it."""
         if self.cut_off and self._batch is None:
             return False
-        return self._has_room() and not self.dispatcher.delivered
+        return self.has_room and not self.dispatcher.delivered
 
     def stop(self) -> None:
         self._stopped = True
@@ -103,7 +103,7 @@ class Pump:
     def _deliver_for_a_slice(self) -> bool:
         slice_end = self.clock() + SLICE_S
         moved = False
-        while not self._stopped and self._has_room():
+        while not self._stopped and self.has_room:
             if self._batch is None:
                 self._batch = self.next_batch()
                 if self._batch is None:
@@ -120,7 +120,9 @@ class Pump:
                 break
         return moved
 
-    def _has_room(self) -> bool:
+    @property
+    def has_room(self) -> bool:
+        """Whether another message may be delivered now."""
         return (
             self._lanes.ready < self.ready_lanes
             and self._lanes.parked < PARKED_MOST

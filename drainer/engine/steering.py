@@ -118,6 +118,11 @@ class Steering:
         if "deadline" in values and by is not None and by <= self._runtime.wall():
             hint = "Give one that is to come, such as deadline=08:00 or deadline=6h."
             raise UsageError(f"the deadline {by.astimezone():%d %b %H:%M} has passed", hint=hint)
+        if "until_lag" in values and not before.running.follows:
+            raise UsageError(
+                "this drain does not follow its topic, so it has no lag to wait for",
+                hint="Stop it, then resume it with --until-lag.",
+            )
         if wanted.needs_brokers(before):
             failures = await self._runtime.blocking_call(self.context.resolve, wanted.failures)
             wanted = Settings(wanted.running, failures)

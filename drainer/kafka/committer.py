@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from drainer.errors import (
-    BrokerUnreachable,
-    CommitDelayed,
-    GroupActive,
-    GroupJoined,
-    Interrupted,
-    OffsetMoved,
-    Refused,
-    TopicMissing,
-)
+from drainer.errors import BrokerUnreachable, CommitDelayed, OffsetMoved
 from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.group import shown_offset
-from drainer.kafka.loss import LogCheck, topic_gone
+from drainer.kafka.loss import LogCheck, raised_as_running, topic_gone
 from drainer.model.plan import OffsetPlan
 
 CALL_TIMEOUT_S = 5.0  # The timeout of each request.
@@ -37,8 +28,6 @@ class GroupCommitter:
     writes them again.
 
     Attributes:
-        log_ends: the end of the backlog and the leader epoch when it was planned, by partition. The
-            logs must still have the records up to there.
         is_sure: returns whether this drain still holds the lock. It is called right before the
             write, because the process may have been suspended since the read.
         observe: called with the topic at each check.
@@ -47,21 +36,20 @@ class GroupCommitter:
     cluster: Cluster
     group: str
     topic: str
-    log_ends: Mapping[int, tuple[int, int | None]] = field(default_factory=dict)
     is_sure: Callable[[], bool] = lambda: True
     timeout_s: float = CALL_TIMEOUT_S
     observe: Callable[[TopicInfo], None] = lambda topic: None
 
     def __post_init__(self) -> None:
         self._in_doubt: dict[int, set[int]] = {}
-        self._log_check = LogCheck(self.cluster, self.topic, self.group, self.log_ends)
+        self._log_check = LogCheck(self.cluster, self.topic, self.group)
 
     def commit_plan(self, plan: OffsetPlan) -> dict[int, int]:
         """Check the topic, and commit the watermarks of a plan, unless its drain commits nothing.
 
         Returns and raises what ``commit`` and ``check`` do.
         """
-        self.check(plan.terms.topic_id)
+        self.check(plan.terms.topic_id, plan.account.log_ends)
         if not plan.terms.commits:
             return {}
         partitions = plan.account.partitions.items()
@@ -123,8 +111,11 @@ class GroupCommitter:
                 self._in_doubt[partition].discard(wrote)
         return {p: o for p, o in found.items() if o is not None}
 
-    def check(self, topic_id: str) -> None:
+    def check(self, topic_id: str, log_ends: Mapping[int, tuple[int, int | None]]) -> None:
         """Ensure that the topic is still the one for which this drain was planned.
+
+        Its logs must still have the records up to ``log_ends``: the end of the backlog and the
+        leader epoch when it was looked up, by partition.
 
         Raises TopicGone when the topic was deleted or recreated; LogCut when a log lost records of
         the backlog, handled or not; CommitDelayed when no answer came in time; and Interrupted when
@@ -136,25 +127,18 @@ class GroupCommitter:
                 what = f"was deleted and recreated (id {found.topic_id}, not {topic_id})"
                 raise topic_gone(self.topic, what)
             self.observe(found)
-            self._log_check.check(self.timeout_s)
+            self._log_check.check(log_ends, self.timeout_s)
 
     def _read(self, partitions: Mapping[int, int]) -> dict[int, int | None]:
         return self.cluster.committed(self.group, self.topic, partitions, self.timeout_s)
 
     @contextmanager
     def _raised_as_running(self) -> Iterator[None]:
-        # Convert the errors of Cluster, which refuse a drain that has not begun, to errors that
-        # interrupt this running drain or delay its commit.
         try:
-            yield
-        except TopicMissing:
-            raise topic_gone(self.topic, "was deleted") from None
-        except GroupActive as error:
-            raise GroupJoined(str(error), hint=error.hint) from error
+            with raised_as_running(self.topic):
+                yield
         except BrokerUnreachable as error:
             raise CommitDelayed(str(error), hint=error.hint) from error
-        except Refused as error:
-            raise Interrupted(str(error), hint=error.hint) from error
 
     def _moved(
         self, partition: int, found: int | None, expected: Set[int | None], when: str

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from math import inf
+from queue import SimpleQueue
 
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DrainerError, Interrupted, RecordsDeleted
@@ -21,13 +22,36 @@ DRY_S = 1.0  # See ``FetchThread``.
 STOP_TIMEOUT_S = 2.0
 
 
+class MovingEnds:
+    """The ends of a backlog that follows its log: the drain sets them for the fetch thread."""
+
+    def __init__(self) -> None:
+        self.are_final = False
+        self._moved = SimpleQueue[Mapping[int, tuple[int, int]]]()
+
+    def move(self, ranges: Mapping[int, tuple[int, int]]) -> None:
+        """Let the fetch thread read these partitions up to the ends of the ranges.
+
+        A partition that is new is read from the start of its range.
+        """
+        self._moved.put(ranges)
+
+    def take(self) -> Mapping[int, tuple[int, int]] | None:
+        """Return the next ranges whose ends have moved; None if there are no more of them."""
+        return None if self._moved.empty() else self._moved.get()
+
+    def finish(self) -> None:
+        """Let the fetch thread end at the ends that were set last."""
+        self.are_final = True
+
+
 class BatchQueue:
     """Batches on their way from the fetch thread to the drain, with a line for each partition.
 
     The partitions take turns by the share of their ``ranges`` that was taken, so that they come to
     their ends together. If the drain passes over a partition, the others don't wait. The fetch
     thread puts batches and the drain's thread takes them. No lock is needed, because only one
-    thread writes each counter.
+    thread writes each counter, and no step of Python's sees a dictionary that grows meanwhile.
     """
 
     def __init__(self, ranges: Mapping[int, tuple[int, int]]) -> None:
@@ -38,6 +62,15 @@ class BatchQueue:
         self._shares = dict.fromkeys(ranges, 0.0)
         self._put = dict.fromkeys(self._lines, 0)
         self._taken = dict.fromkeys(self._lines, 0)
+
+    def extend(self, ranges: Mapping[int, tuple[int, int]]) -> None:
+        """Move the ends of partitions, or add partitions. The fetch thread calls this."""
+        for partition in ranges.keys() - self._lines.keys():
+            self._put[partition] = self._taken[partition] = 0
+            self._lines[partition] = deque()
+        self._ranges = {**self._ranges, **ranges}
+        for partition in ranges:
+            self._shares.setdefault(partition, 0.0)  # The drain takes from it from now on.
 
     def put(self, batch: FetchedBatch) -> bool:
         """Queue a batch, and return whether its partition had none."""
@@ -52,7 +85,7 @@ class BatchQueue:
     def take(self, passed_over: Callable[[int], bool]) -> FetchedBatch | None:
         """Take the next batch of the next partition that has one and is not passed over."""
         shares = self._shares
-        for partition in sorted(filter(self.has, shares), key=shares.__getitem__):
+        for partition in sorted(filter(self.has, list(shares)), key=shares.__getitem__):
             if not passed_over(partition):
                 batch = self._lines[partition].popleft()
                 self._taken[partition] += batch.bytes
@@ -112,6 +145,8 @@ class FetchThread:
     # lasts longer than ``patience_s``, reading ends.
     prepare: Prepare | None = None
     patience_s: float = inf
+    # Where the ends of the ranges move to; None if they are final.
+    moving: MovingEnds | None = None
     runtime: Runtime = THIS_PROCESS
 
     def __post_init__(self) -> None:
@@ -200,9 +235,12 @@ class FetchThread:
     def _read(self) -> None:
         reader = self.reader
         reader.assign(self.ranges)
-        while (reader.open or self._unprepared) and not self._stopping:
+        while not self._stopping and (self._follow() or reader.open or self._unprepared):
             self._balance()
-            if not self._has_room():
+            if not (reader.open or self._unprepared):
+                reader.starved_since_s = None
+                self._pause(ROOM_WAIT_S)
+            elif not self._has_room():
                 reader.starved_since_s = None
                 self._wait_for_room()
             elif not self._prepare_next():
@@ -212,6 +250,19 @@ class FetchThread:
                     else:
                         parts = batch.prepared(self.prepare, self._outage)
                         self._unprepared.append((batch.origin.partition, parts))
+
+    def _follow(self) -> bool:
+        """Take over the ends that have moved, and return whether they may move again."""
+        if self.moving is None:
+            return False
+        may_move = not self.moving.are_final  # This is read first: nothing moves after it.
+        while (moved := self.moving.take()) is not None:
+            starts = {n: self.ranges.get(n, each)[0] for n, each in moved.items()}
+            ranges = {n: (starts[n], end) for n, (_, end) in moved.items()}
+            self.queue.extend(ranges)
+            self.ranges = {**self.ranges, **ranges}
+            self.reader.extend(ranges)
+        return may_move
 
     def _put(self, batch: FetchedBatch) -> None:
         if self.queue.put(batch):

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from drainer.errors import DrainerError, Interrupted, LogCut, RecordsDeleted, TopicGone
+from drainer.errors import (
+    BrokerUnreachable,
+    DrainerError,
+    GroupActive,
+    GroupJoined,
+    Interrupted,
+    LogCut,
+    RecordsDeleted,
+    Refused,
+    TopicGone,
+    TopicMissing,
+)
 from drainer.kafka.answers import (
     FORBIDDEN,
     NO_TOPIC,
@@ -130,22 +142,23 @@ class LogCheck:
     cluster: Cluster
     topic: str
     reader: str
-    # The ends of the backlog by partition, with the leader epoch when it was planned.
-    ends: Mapping[int, tuple[int, int | None]]
 
     def __post_init__(self) -> None:
-        self._known = {number: epoch for number, (_, epoch) in self.ends.items()}
+        self._known: dict[int, int | None] = {}  # The last leader epoch, by partition.
 
-    def check(self, timeout_s: float | None = None) -> None:
+    def check(
+        self, ends: Mapping[int, tuple[int, int | None]], timeout_s: float | None = None
+    ) -> None:
         """Raise LogCut when records below an end are lost, even if others have taken their place.
 
-        Also raises BrokerUnreachable when no answer came, and Refused as ``Cluster`` does.
+        ``ends`` has the end of the backlog by partition, with the leader epoch when it was looked
+        up. Also raises BrokerUnreachable when no answer came, and Refused as ``Cluster`` does.
         """
-        found = self.cluster.log_ends(self.topic, self.ends, timeout_s)
+        found = self.cluster.log_ends(self.topic, ends, timeout_s)
         suspects = {
-            number: self.ends[number]
+            number: ends[number]
             for number, (end, epoch) in found.items()
-            if end < self.ends[number][0] or epoch != self._known[number]
+            if end < ends[number][0] or epoch != self._known.get(number, ends[number][1])
         }
         starts = self.cluster.log_starts(self.topic, suspects, timeout_s)
         # If retention has deleted all records below an end, nothing is left to compare.
@@ -153,11 +166,29 @@ class LogCheck:
         settings = self.cluster.settings
         for number, reason in cut_logs(settings, self.topic, self.reader, suspects).items():
             raise LogCut(
-                f"{self.topic}/{number} lost records below {self.ends[number][0]}, the end of the"
+                f"{self.topic}/{number} lost records below {ends[number][0]}, the end of the"
                 f" backlog, as after an unclean leader election ({reason})",
                 hint=_CUT_HINT,
             )
         self._known |= {number: epoch for number, (_, epoch) in found.items()}
+
+
+@contextmanager
+def raised_as_running(topic: str) -> Iterator[None]:
+    """Convert errors of ``Cluster``, which refuse a drain, to those that interrupt a running one.
+
+    BrokerUnreachable is not converted, because the caller tries again.
+    """
+    try:
+        yield
+    except BrokerUnreachable:
+        raise
+    except TopicMissing:
+        raise topic_gone(topic, "was deleted") from None
+    except GroupActive as error:
+        raise GroupJoined(str(error), hint=error.hint) from error
+    except Refused as error:
+        raise Interrupted(str(error), hint=error.hint) from error
 
 
 def recreated(topic: str) -> TopicGone:

@@ -221,13 +221,26 @@ class RangeReader:
         with self._readable():
             self._consumer.assign([self._place(n, offset) for n, offset in self.open.items()])
 
+    def extend(self, ranges: Mapping[int, tuple[int, int]]) -> None:
+        """Read on to the ends of these ranges. A partition that is new is read from its start."""
+        begun = []
+        for number, (start, end) in ranges.items():
+            position = self._ends.get(number, start)  # Where it was left, unless it is open.
+            self._origins.setdefault(number, Origin(self.topic, self.topic_id, number))
+            self._ends[number] = end
+            if number not in self.open and position < end:
+                self.open[number] = position
+                begun.append(self._place(number, position))
+        if begun:
+            with self._readable():
+                self._consumer.incremental_assign(begun)
+
     def leave(self, partition: int) -> None:
-        """Stop reading a partition for good."""
+        """Stop reading a partition, for good or until its range is extended."""
         del self.open[partition]
         self.paused.pop(partition, None)
-        if self.open:  # While others are read, the client would go on reading this one, too.
-            with self._readable():
-                self._consumer.incremental_unassign([self._place(partition)])
+        with self._readable():  # Otherwise the client would go on reading it.
+            self._consumer.incremental_unassign([self._place(partition)])
 
     def pause(self, partitions: Sequence[int]) -> None:
         """Stop reading some partitions until ``resume``. What was read ahead of them is dropped."""

@@ -160,6 +160,11 @@ OF_STATUS = (
         "Seconds until the end at the current rate; absent while nothing moves.",
     ),
     _gauge(
+        "behind_seconds",
+        "progress.lag.seconds",
+        "Seconds since the log ended where the drain is now; absent unless it follows its topic.",
+    ),
+    _gauge(
         "deadline_seconds",
         "progress.deadline.left_s",
         "Seconds until --deadline; negative once it has passed.",

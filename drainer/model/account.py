@@ -159,13 +159,15 @@ _DAMAGED_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
-    """The frozen backlog of one partition, and what this drain did to the group's offset there.
+    """The backlog of one partition, and what this drain did to the group's offset there.
+
+    The backlog is frozen, but a drain that follows its log moves the end.
 
     Attributes:
         prior: the group's offset before the drain, which ``plan undo`` restores; None if there was
             none.
         committed: the last offset that the drain knows to be committed.
-        leader_epoch: the leader's epoch when the backlog was planned.
+        leader_epoch: the leader's epoch when the end was looked up.
         lost: offsets that were deleted before they were read, and that a person let the drain go
             past. The account does not count them, because they were never delivered.
     """
@@ -278,6 +280,20 @@ class Account(JsonRecord):
         }
         return replace(self, partitions=partitions)
 
+    def with_ends(self, found: Mapping[int, PartitionPlan]) -> Account:
+        """Return the account whose backlog ends where the partitions in ``found`` end.
+
+        A partition that the account does not have is added, with nothing finished.
+        """
+        partitions = {n: self.partitions.get(n, new) for n, new in found.items()}
+        moved = {
+            n: replace(part, end=found[n].end, leader_epoch=found[n].leader_epoch)
+            for n, part in partitions.items()
+        }
+        fresh = {n: Progress(part.start) for n, part in found.items()}
+        claims = {selector: {**fresh, **claim} for selector, claim in self.claims.items()}
+        return replace(self, partitions={**self.partitions, **moved}, claims=claims)
+
     def with_event(self, event: Event) -> Account:
         """Return the account with one more event. If there are too many, it drops some between the
         first and the last."""
@@ -366,7 +382,7 @@ class Account(JsonRecord):
 
     @property
     def log_ends(self) -> dict[int, tuple[int, int | None]]:
-        """The end of the backlog, and the leader's epoch when it was planned, by partition."""
+        """The end of the backlog, and the leader's epoch when it was looked up, by partition."""
         return {n: (part.end, part.leader_epoch) for n, part in self.partitions.items()}
 
     def gaps(self, log_starts: Mapping[int, int]) -> dict[int, tuple[Range, ...]]:

@@ -188,6 +188,26 @@ def parse_concurrency(text: str) -> Concurrency:
     return Concurrency.fixed(int(text))
 
 
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far a group may be behind the log: a number of messages, or a time in seconds."""
+
+    written = str  # The type in JSON.
+
+    messages: int | None = None
+    seconds: float | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Lag:
+        """Parse a lag: ``1000`` is a number of messages, ``10s`` is a time. Raises UsageError."""
+        if text.strip().isdecimal():
+            return cls(messages=int(text))
+        return cls(seconds=parse_duration(text))
+
+    def __str__(self) -> str:
+        return str(self.messages) if self.seconds is None else _duration_text(self.seconds)
+
+
 def parse_pairs(texts: Iterable[str]) -> dict[str, str]:
     """Parse texts such as ``name=value``; return a dict. Raises UsageError."""
     pairs: dict[str, str] = {}
@@ -263,6 +283,7 @@ DURATION = ValueType("DURATION", parse_duration, _duration_text)
 ADDRESS = ValueType("[HOST:]PORT", parse_address)
 RATE = ValueType("N/s|none", parse_rate, _rate_text)
 CONCURRENCY = ValueType("N|auto", parse_concurrency)
+LAG = ValueType("N|TIME", Lag.parse)
 REASON = ValueType("TEXT", clean_reason)
 TEXT = ValueType("TEXT", parse_text)
 PAIRS = ValueType("NAME=VALUE", parse_pairs, repeats=True)

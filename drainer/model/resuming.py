@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +17,10 @@ from drainer.model.option import Option, options_of
 from drainer.model.settings import LocalSettings
 from drainer.text.escape import command, encodable, is_printable
 
-_HARMLESS = ("--concurrency", "--deadline", "--engine", "--metrics", "--report")
+_HARMLESS = (
+    *("--concurrency", "--deadline", "--engine", "--follow", "--metrics", "--report"),
+    "--until-lag",
+)
 _HARMLESS_TUNE = ("buffer", "grace", "metrics-linger", "log-format")
 _HERE = re.compile(r"local(\[.*\])?|yarn")  # Masters that lead to no other place.
 # What these options name is in the terms, and a resume asks for it.
@@ -63,7 +67,8 @@ class Resuming(JsonRecord):
     """The options that a resume needs and that the terms do not have.
 
     Attributes:
-        options: options as they were given for this run, each followed by its value.
+        options: options as they were given for this run, each followed by its value, which is
+            "True" for --follow.
         needs: the names of options whose values must not be shown.
         engine, concurrency: those of this run, as a person types them; empty if nothing ran yet.
     """
@@ -79,7 +84,8 @@ class Resuming(JsonRecord):
         If only a program has the handler, this is the call by which that program resumes the drain.
         """
         if (name := self._local_class) is None:
-            return command("resume", plan, options=(*more, *self.options))
+            words = (each[:1] if each[0] == "--follow" else each for each in self._pairs)
+            return command("resume", plan, options=(*more, *chain.from_iterable(words)))
         settings, place = self._settings, repr(str(plan))
         if ("--engine", "spark") in self._pairs and not more:
             own = {each: settings[each] for each in ("concurrency", "options") if each in settings}
@@ -98,6 +104,8 @@ class Resuming(JsonRecord):
         for name, option in options_of(LocalSettings).items():
             if option.pairs and (texts := self.given(option)):
                 found[name] = dict(text.partition("=")[::2] for text in texts)
+            elif option.is_flag and self.given(option):
+                found[name] = True
             elif texts := self.given(option):
                 found[name] = int(texts[-1]) if texts[-1].isdecimal() else texts[-1]
         return found

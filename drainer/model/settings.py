@@ -17,11 +17,13 @@ from drainer.model.listed import round_duration
 from drainer.model.option import (
     CONCURRENCY,
     DURATION,
+    LAG,
     PAIRS,
     RATE,
     REASON,
     SIZE,
     Concurrency,
+    Lag,
     OrText,
     ValueType,
     number,
@@ -300,7 +302,11 @@ _drain = partial(option, panel="Drain", resumes=True)
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings(JsonRecord):
-    """Settings of one run. None of them changes what is drained."""
+    """Settings of one run.
+
+    None of them changes what is drained, but for ``follow`` and ``until_lag``: they let the backlog
+    grow with its log.
+    """
 
     concurrency: OrText[int | Concurrency] = _drain(
         "Maximum number of calls in flight. With auto, drainer finds it.",
@@ -339,9 +345,24 @@ class LocalSettings(JsonRecord):
         resumes=True,
         live=True,
     )
+    follow: OrText[bool] = _drain(
+        "Drain what is added to the topic meanwhile, too, and go on until you stop it.", False
+    )
+    until_lag: OrText[Lag | None] = _drain(
+        "Follow the topic until the group is only this far behind, then drain that and end.",
+        None,
+        LAG,
+        unset="--follow does not end",
+        live=True,
+    )
     reason: str | None = option(
         "Reason for this, kept in the plan's history.", None, REASON, envvar=None, panel="Output"
     )
+
+    @property
+    def follows(self) -> bool:
+        """Whether the end of the backlog moves with the log."""
+        return self.follow or self.until_lag is not None
 
     def __post_init__(self) -> None:
         parse_texts(self)

@@ -297,6 +297,19 @@ class EngineReport:
 
 
 @dataclass(frozen=True, slots=True)
+class LagStatus:
+    """How far a drain that follows its log is behind it.
+
+    ``messages`` are the offsets from the watermarks to the end of the log. ``seconds`` is the time
+    since the log ended at the watermarks: everything that was written before then is done. It is
+    None until the drain has caught up with where the log ended when the drain began.
+    """
+
+    messages: int
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class ProgressStatus:
     """The progress of a drain, its speed and its expected end.
 
@@ -317,10 +330,11 @@ class ProgressStatus:
     quicker: float = 1.0
     lane_s: float | None = None  # the time that the hottest lane takes, at most ``eta_s``
     deadline: DeadlineStatus | None = None
+    lag: LagStatus | None = None  # None unless the end of the backlog moves with the log
 
     @property
     def complete(self) -> bool:
-        return all(part.complete for part in self.partitions)
+        return self.lag is None and all(part.complete for part in self.partitions)
 
     @property
     def is_late(self) -> bool:

@@ -232,12 +232,13 @@ def _committer(
     plan, reported = prepared.plan, set(prepared.action.warnings)
 
     def observe_topic(topic: TopicInfo) -> None:
-        for text in set(added_partitions(topic, plan)) - reported:
+        new = [] if prepared.action.follows else added_partitions(topic, plan)  # They may join.
+        for text in set(new) - reported:
             reported.add(text)
             print_line(f"warning: {text}")
 
     return GroupCommitter(
-        *(cluster, plan.terms.group, plan.terms.topic, plan.account.log_ends),
+        *(cluster, plan.terms.group, plan.terms.topic),
         is_sure=lambda: runtime.uptime() < lock.sure_until_s,
         observe=observe_topic,
     )

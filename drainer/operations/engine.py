@@ -13,6 +13,7 @@ from drainer.engine.local import LocalDrain
 from drainer.engine.ports import DrainContext, Ports, Source
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
+from drainer.kafka.following import FollowedLog
 from drainer.kafka.lock import GroupLock
 from drainer.kafka.writer import TopicWriter
 from drainer.model.plan import OffsetPlan
@@ -70,6 +71,8 @@ class InProcess:
     def __call__(self, context: LocalContext) -> Summary:
         plan, running, settings = context.plan, context.running, context.cluster.settings
         caps = BrokerCaps(plan.terms.limits, context.cap)
+        follows = running.follows and context.this_pass.is_last
+        log = FollowedLog(context.cluster, plan) if follows else None
 
         def open_source(dispatcher: Dispatcher, notify: Callable[[], None]) -> Source:
             unfetched = {n: each for n, each in dispatcher.ledgers.items() if not each.complete}
@@ -81,12 +84,13 @@ class InProcess:
                 ranges={n: (each.watermark, each.end) for n, each in unfetched.items()},
                 queue_bytes=running.buffer_bytes // 4,
                 prefetch_bytes=running.buffer_bytes // 4,
-                partition_load=lambda number: unfetched[number].moving_bytes,
+                partition_load=lambda number: dispatcher.ledgers[number].moving_bytes,
                 load_bytes=running.buffer_bytes // 2,
                 notify=notify,
                 pace=caps.reading,
                 prepare=context.handler.prepare,
                 patience_s=plan.terms.failures.max_outage_s,
+                moving=None if log is None else log.moving,
                 runtime=context.runtime,
             )
             return self.wrap(thread, dispatcher)
@@ -94,7 +98,9 @@ class InProcess:
         with letter_writers(settings, plan, context.runtime) as open_letters:
             write_to = partial(TopicWriter, settings, pace=caps.writing)
             extras = settings.extension
-            ports = Ports(open_source, open_letters, write_to, extras, caps.complete_status)
+            ports = Ports(
+                *(open_source, open_letters, write_to, extras, caps.complete_status), log=log
+            )
             summary = LocalDrain(context, ports).run()
             return replace(summary, left_alone=context.handler.left_alone)
 

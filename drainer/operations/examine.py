@@ -138,7 +138,8 @@ def _log(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool) -> None:
 def ensure_same_records(cluster: Cluster, loaded: LoadedPlan) -> None:
     """Raise LogCut if the log has lost records of the backlog, even if they are finished."""
     plan = loaded.plan
-    LogCheck(cluster, plan.terms.topic, plan.terms.group, loaded.written.account.log_ends).check()
+    check = LogCheck(cluster, plan.terms.topic, plan.terms.group)
+    check.check(loaded.written.account.log_ends)
 
 
 def _group(cluster: Cluster, loaded: LoadedPlan) -> None:

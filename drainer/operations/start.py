@@ -11,7 +11,7 @@ from pathlib import Path
 
 from drainer.engine.preview import PartitionAction, Preview
 from drainer.engine.runtime import THIS_PROCESS, Runtime
-from drainer.errors import PlanRefused, Refused
+from drainer.errors import PlanRefused, Refused, UsageError
 from drainer.kafka.backlog import OF_GROUPS, Backlog, DrainRange, parse_from, parse_until
 from drainer.kafka.cluster import Cluster, TopicInfo, written_topic
 from drainer.kafka.lock import lock_group
@@ -103,7 +103,7 @@ class Prepared:
     @property
     def is_empty(self) -> bool:
         """Whether a new drain has nothing to do."""
-        return not self.action.resumes and not self.action.offsets
+        return not (self.action.resumes or self.action.offsets or self.action.follows)
 
 
 def prepare(
@@ -119,6 +119,7 @@ def prepare(
     The handler must be configured already. With ``new_group``, there is no warning that the group
     has no committed offset. Raises Refused when the drain would not be safe.
     """
+    _ensure_may_follow(running, {"--until": request.until != "end"})
     topic = cluster.topic(request.topic)
     path = request.plan_path or default_path(request.topic, request.group, commits=request.commits)
     file = plan_at(absolute(path))
@@ -169,6 +170,16 @@ def prepare(
     return build_prepared(cluster, found, request.handler, running, policy, plan_at(path), seen)
 
 
+def _ensure_may_follow(running: LocalSettings, is_ended_by: Mapping[str, bool]) -> None:
+    """Raise UsageError if a drain is to follow its topic, and something ends it before that."""
+    ended_by = [what for what, is_given in is_ended_by.items() if is_given]
+    if running.follows and ended_by:
+        raise UsageError(
+            f"{ended_by[0]} ends the drain where --follow and --until-lag would go on",
+            hint="Leave out --follow and --until-lag, or what ends the drain.",
+        )
+
+
 def build_prepared(
     cluster: Cluster,
     found: Preview,
@@ -183,6 +194,8 @@ def build_prepared(
     ``found`` is the preview without what the handler, its settings and a few messages tell.
     """
     plan = found.plan
+    ends = {"--only": plan.account.classes.only, "a redrive": plan.terms.redrive is not None}
+    _ensure_may_follow(running, ends)
     messages = cache(partial(sampled, cluster, plan))
     checks, warnings = handler.check_before_preview(messages)
     earlier = {} if seen is None or _finished_nothing(seen) else seen.plan.terms.options
@@ -195,6 +208,7 @@ def build_prepared(
         found,
         plan=replace(plan, terms=replace(plan.terms, options=options)),
         batching=handler.batching,
+        follows=running.follows,
         plan_path=file.path,
         checks=(*found.checks, *checks, *on_target[0]),
         warnings=(*found.warnings, *warnings, *on_target[1], *tried),

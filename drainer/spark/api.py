@@ -31,7 +31,7 @@ from drainer.api import (
 from drainer.engine.control import Control, Stop
 from drainer.engine.preview import SPARK, ShownEngine
 from drainer.engine.runtime import THIS_PROCESS
-from drainer.errors import handling_nothing
+from drainer.errors import UsageError, handling_nothing
 from drainer.kafka.cluster import Cluster
 from drainer.model.option import Concurrency
 from drainer.model.order import Order
@@ -321,6 +321,12 @@ def on_spark(
 
     Raises Refused if there is no Java for Spark; ExtraMissing if PySpark is not installed.
     """
+    if prepared.action.follows:
+        raise UsageError(
+            "a drain on Spark can't follow its topic: it reads a frozen backlog, slice by slice",
+            hint="Drain the backlog on Spark, then follow in this process: run it again with"
+            " --follow and --engine process.",
+        )
     if not settings.is_remote:
         java_for_spark()
     master = settings.master if session is not None else with_retries(settings.master)

@@ -470,7 +470,7 @@ def _total(status: Status, said: Line, width: int, now: datetime | None) -> Piec
     """Return the bar, the share that is done, and the verdict if the drain goes on."""
     share = share_finished(status.progress.partitions)
     left, tone = said.marked, said.tone
-    if share >= 1 or said.mark == STOPPED:
+    if status.progress.complete or said.mark == STOPPED:
         left, tone = "done" if share >= 1 else time_left(status, now, of_all=True), Tone.STRONG
     done, left = f"  {figures.percent(share):>6}  ", f"{left:>15}"
     return [*_bar(share, width - len(done + left)), (done, Tone.STRONG), (left, tone)]

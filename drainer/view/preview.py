@@ -61,6 +61,8 @@ def settings(action: Preview) -> Iterator[Item]:
         yield Field("calls", together)
     yield Field("concurrency", *_concurrency(action.concurrency, action.batching))
     yield Field("engine", action.engine.title)
+    if action.follows:
+        yield Field("follows", "the topic", "what is added meanwhile is drained, too")
     yield from (Field(name, text) for name, text in action.engine.settings.items())
     yield Field("buffer", figures.size(action.buffer_bytes), "maximum that drainer reads ahead")
     yield from caps.fields_before(action.cap)

@@ -247,6 +247,8 @@ def verdict(status: Status, now: datetime | None = None, *, of_all: bool = False
     if control.paused is not None:
         calls = figures.counted(status.limits.in_flight, "call")
         return Line(f"P{control.paused.in_words(now)[1:]}; {calls} in flight", Tone.WARN, STOPPED)
+    if share_finished(progress.partitions) >= 1:  # The drain follows its topic.
+        return Line("Waits for more", Tone.GOOD)
     return judged(time_left(status, now, of_all=of_all), progress.deadline)
 
 
@@ -277,6 +279,10 @@ def causes(status: Status) -> Iterator[Field]:
 def facts(status: Status) -> Iterator[Field]:
     """Yield how far the drain is, how fast it is, and how it uses its workers and memory."""
     progress, latency = status.progress, status.timing.latency_recent
+    if progress.lag is not None:
+        behind, ago_s = figures.counted(progress.lag.messages, "message"), progress.lag.seconds
+        note = "" if ago_s is None else f"all written before {figures.duration(ago_s)} ago is done"
+        yield Field("behind the log", behind, note)
     yield from _done(progress)
     if failed := failure_words(status.failures):
         often = "".join(

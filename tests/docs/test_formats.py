@@ -20,7 +20,14 @@ from drainer.model.latency import Latency
 from drainer.model.plan import OpenTransaction
 from drainer.model.priority import ClassStatus, PriorityClass
 from drainer.model.progress import Counts, Outcome
-from drainer.model.status import SECTIONS, AutoStatus, FailureStatus, HeldBack, OutageStatus
+from drainer.model.status import (
+    SECTIONS,
+    AutoStatus,
+    FailureStatus,
+    HeldBack,
+    LagStatus,
+    OutageStatus,
+)
 from drainer.model.unhandled import RuleStatus, Unhandled
 from drainer.policy.dead_letter import FORMAT as LETTER_FORMAT
 from drainer.policy.dead_letter import RECEIPT
@@ -48,6 +55,7 @@ FULL_SUMMARY = a_summary(
     history=(EVENT,),
     classes=(ClassStatus("payload.customer == 42", counts()),),
     deadline=DeadlineStatus(datetime.now(UTC), 1.0, 1.0),
+    lag=LagStatus(1, 1.0),
 )
 
 PROGRESS = a_status().progress
@@ -145,7 +153,7 @@ def test_each_field_of_a_summary_is_on_the_page_and_no_other() -> None:
 def test_each_field_of_a_status_is_on_the_page_and_no_other() -> None:
     body = json.loads(json.dumps(replace(FULL_SUMMARY.last, progress=PROGRESS).as_json()))
     found = {f"partitions.{name}" for each in body["partitions"] for name in each} | set(body)
-    objects = {"auto", "deadline", "outage", "partitions", "processor"}
+    objects = {"auto", "deadline", "lag", "outage", "partitions", "processor"}
     named = [name for name in documented("Status") if "." not in name or "partitions" in name]
 
     ensure_same(named, found - objects)

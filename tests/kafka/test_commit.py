@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -77,16 +78,16 @@ def test_a_topic_that_was_made_again_is_another_one(
     cluster: Cluster, committer: GroupCommitter, topic: Topic
 ) -> None:
     topic_id = cluster.topic(topic.name).topic_id
-    committer.check(topic_id)
+    committer.check(topic_id, {})
     committer.commit({0: 3}, {0: {None}})
     topic.delete()
     with pytest.raises(TopicGone, match="was deleted"):
-        committer.check(topic_id)
+        committer.check(topic_id, {})
     with pytest.raises(TopicGone):
         committer.commit({0: 5}, {0: {3}})
     topic.create()
     with pytest.raises(TopicGone, match="recreated"):
-        committer.check(topic_id)
+        committer.check(topic_id, {})
 
 
 def test_a_commit_whose_answer_was_lost_may_have_happened(
@@ -163,12 +164,14 @@ def produce(topic: Topic, count: int, partition: int = 0) -> None:
         topic.produce([str(number)], partition=partition)
 
 
-def check(committer: GroupCommitter, topic_id: str) -> None:
+def check(
+    committer: GroupCommitter, topic_id: str, ends: Mapping[int, tuple[int, int | None]]
+) -> None:
     """Check once the broker, which has just started, answers for all partitions."""
 
     def checked() -> bool:
         with suppress(CommitDelayed):
-            committer.check(topic_id)
+            committer.check(topic_id, ends)
             return True
         return False
 
@@ -191,19 +194,21 @@ def test_a_log_that_was_cut_is_noticed_by_reading_and_committing_also_when_it_ha
         ids = {each.name: cluster.topic(each.name).topic_id for each in (topic, whole)}
 
         def committer(of: Topic) -> GroupCommitter:
-            return GroupCommitter(cluster, of.name, of.name, cluster.log_ends(of.name, [0, 1]))
+            return GroupCommitter(cluster, of.name, of.name)
 
         cut, kept = committer(topic), committer(whole)
+        planned = {each.name: cluster.log_ends(each.name, [0, 1]) for each in (topic, whole)}
         logs = cluster.log_bounds(topic.name, [0, 1], settings.isolation)
         ends = {number: (log.end, log.leader_epoch or 0) for number, log in logs.items()}
-        cut.check(ids[topic.name])
+        cut.check(ids[topic.name], planned[topic.name])
+        kept.check(ids[whole.name], planned[whole.name])
         assert cut_logs(settings, topic.name, "readers", ends) == {}
 
         cut_log(own_broker, topic.name, 0, 6)  # the broker restarts
-        check(kept, ids[whole.name])  # another epoch, and the same records
+        check(kept, ids[whole.name], planned[whole.name])  # another epoch, and the same records
         lost = rf"{topic.name}/0 lost records below 10"
         with pytest.raises(LogCut, match=lost):
-            check(cut, ids[topic.name])
+            check(cut, ids[topic.name], planned[topic.name])
         with (
             Reader(settings, topic.name, {0: (0, 10), 1: (0, 4)}) as reader,
             pytest.raises(LogCut, match=r"/0 lost records: its log ends at 6, below 10"),
@@ -213,11 +218,12 @@ def test_a_log_that_was_cut_is_noticed_by_reading_and_committing_also_when_it_ha
 
         produce(topic, 10)
         with pytest.raises(LogCut, match=lost) as raised:
-            cut.check(ids[topic.name])
+            cut.check(ids[topic.name], planned[topic.name])
         assert raised.value.exit_code == 8
         [(number, text)] = cut_logs(settings, topic.name, "readers", ends).items()
         assert (number, "broker end offset is 6" in text) == (0, True)
 
-        committer(topic).check(ids[topic.name])  # what is there now is what it was planned for
+        now = cluster.log_ends(topic.name, [0, 1])
+        committer(topic).check(ids[topic.name], now)  # what is there is what it was planned for
         topic.delete_before(8)
-        LogCheck(cluster, topic.name, topic.name, {0: (3, 0)}).check()  # retention took it
+        LogCheck(cluster, topic.name, topic.name).check({0: (3, 0)})  # retention took it

@@ -15,6 +15,7 @@ from drainer.model.latency import Latency
 from drainer.model.status import (
     FailureStatus,
     HeldBack,
+    LagStatus,
 )
 from drainer.model.unhandled import RuleStatus
 from drainer.spark.assign.status import METRICS as SPARKS
@@ -36,6 +37,7 @@ BUSY = a_status(
     engine_status=on_spark(8),
     held_back=(HeldBack(1, 470, "'d-root'", 423, 20.0),),
     deadline=DeadlineStatus(datetime(2026, 3, 14, 8, tzinfo=UTC), 3_600.0, -60.0),
+    lag=LagStatus(7, 3.0),
 )
 
 

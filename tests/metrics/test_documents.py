@@ -80,6 +80,7 @@ def test_each_query_is_for_metrics_that_exist_by_labels_that_they_have() -> None
         "drainer_exit_code",
         "drainer_elapsed_seconds",
         "drainer_watermark_held_back_seconds",  # to alert by
+        "drainer_behind_seconds",
         "drainer_messages_read_total",
         "drainer_sub_messages_read_total",
         "drainer_sub_messages_per_second",

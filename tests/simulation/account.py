@@ -275,7 +275,7 @@ class Account:
         ruled_out = sum(p in self._backlog.ruled_out for p in found if p not in self.forgotten)
         by_rules = plan.account.unhandled.skipped_by
         ensure(sum(by_rules.values()) == ruled_out, f"{by_rules}, and {ruled_out} are ruled out")
-        counted = sum(is_finished(plan.account.claims[ALL][n], at) for n, at in self._backlog.parts)
+        counted = sum(is_finished(_all_of(plan, n), at) for n, at in self._backlog.parts)
         counted -= self.forgotten_messages
         ensure(messages.finished == counted, f"the files count {messages}, {counted} are finished")
         if not self.forgotten_messages:
@@ -286,7 +286,7 @@ class Account:
         """A message ended as the worst of its parts, whichever process had them."""
         outcomes: Counter[Outcome] = Counter()
         for (number, offset), places in self._backlog.parts.items():
-            if is_finished(plan.account.claims[ALL][number], offset):
+            if is_finished(_all_of(plan, number), offset):
                 ends = [self.known[place] for place in places]
                 outcomes[max(ends, key=ENDS.index, default=Outcome.DONE)] += 1
         found = {each: getattr(messages, each.value) for each in ENDS}
@@ -385,11 +385,17 @@ def _unsplit(progress: Progress) -> Sequence[Range]:
     return progress.outcomes.get(Outcome.UNSPLIT, ())
 
 
+def _all_of(plan: OffsetPlan, number: int) -> Progress:
+    """The progress of the claim "all" in a partition, which may have joined the topic later."""
+    return plan.account.claims[ALL].get(number, Progress(0))
+
+
 def finished_by(plan: OffsetPlan, backlog: Backlog) -> list[Place]:
     """Sub-messages that are finished by a plan, read naively."""
     return [
         place
         for (number, offset), places in backlog.parts.items()
+        if number in plan.account.partitions
         for place in places
         if any(
             place[2] in finished_subs(claim[number], offset, len(places))

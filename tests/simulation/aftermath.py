@@ -215,7 +215,14 @@ class Aftermath:
     def _check_end(self) -> None:
         it, ensure = self._it, self._world.ensure
         it.over = True
-        self._account.check_end(PlanFile(it.path).load().plan)
-        group = self._broker.ours
+        plan = PlanFile(it.path).load().plan
+        if it.backlog.follows:
+            ends = {n: part.end for n, part in plan.account.partitions.items()}
+            ensure(
+                all(ends[n] >= end for n, end in it.first_ends.items()), "it ends before its plan"
+            )
+            it.backlog.end_at(ends)
+        self._account.check_end(plan)
+        group = {number: self._broker.ours[number] for number in it.backlog.ends}
         ensure(group == it.backlog.ends, f"done, and the group is at {group}")
         ensure(list(it.disk.files) == [it.path.name], f"files are left: {list(it.disk.files)}")

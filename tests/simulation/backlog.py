@@ -3,7 +3,7 @@ will fare with each part, and what must have finished before each part may begin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from math import inf
@@ -16,6 +16,7 @@ from fake_kafka import Log, Record
 TOPIC, TOPIC_ID, GROUP = "orders", "0pBNPmLQTQ6kMBJIlPOBWg", "billing"
 ORDERS = ["sub-key"] * 6 + ["key", "key", "partition", "none"]
 
+LATER = Record(b"later", b"later")
 Spec = tuple[str, ...]  # the sub-keys of a sub-message; none for a barrier
 
 
@@ -88,6 +89,12 @@ class Backlog:
         self.scripts: dict[Place, Script] = {}
         self.rejected: set[Place] = set()  # split raises at the only part of the message
         self.grown = False  # since the drain was planned
+        self.follows = False  # the drain moves the end of the backlog with the log
+        # Of each partition: up to where it is split, and what the next part will have before it.
+        self._split_below: dict[int, int] = {}
+        self._last: dict[int, dict[Hashable, Place]] = {}
+        self._barrier: dict[int, list[Place]] = {}
+        self._since: dict[int, list[Place]] = {}
         known = random.random() < 0.8
         for number in range(random.choice([1, 1, 2, 3])):
             self._add_partition(number, random, known)
@@ -112,12 +119,34 @@ class Backlog:
             yield sub_of(spec[0] if len(spec) == 1 else spec or None)
 
     def add_later(self, number: int, random: Random) -> None:
-        """Producers go on; what they write now is not in the backlog."""
+        """Producers go on; what they write now is in the backlog only of a drain that follows."""
         self.grown = True
         log = self.logs[number]
         for _ in range(random.randint(1, 3)):
-            log.append(Record(b"later", b"later"))
+            if self.follows and random.random() < 0.2:
+                log.append(None)  # a hole
+            value = bytes(random.choice([4, 40]))
+            log.append(Record(random.choice("xyz").encode(), value) if self.follows else LATER)
         log.stable = log.end
+        if self.follows:
+            self._split_all(number, random)
+
+    def add_partition(self, random: Random) -> int:
+        """The topic gets another partition, from which a drain that follows reads, too."""
+        number = len(self.logs)
+        self.logs[number] = Log()
+        self.starts[number] = self.ends[number] = 0
+        self.committed[number] = None
+        self._open(number)
+        return number
+
+    def end_at(self, ends: Mapping[int, int]) -> None:
+        """The drain has ended: what lies behind these offsets came too late for it."""
+        for number, offset in [at for at in self.parts if at[1] >= ends.get(at[0], 0)]:
+            for place in self.parts.pop((number, offset)):
+                del self.specs[place]
+        self.ruled_out &= self.specs.keys()
+        self.ends = dict(ends)
 
     def _add_partition(self, number: int, random: Random, known: bool) -> None:
         start = offset = random.randrange(100)
@@ -142,14 +171,22 @@ class Backlog:
         self.committed[number] = committed
         first = self.starts[number] = start if committed is None else committed
         self.ends[number] = max(first, log.end_for(self.committed_only))
-        self._split_all(number, random)
+        self._open(number)
+        self._split_to(self.ends[number], number, random)
+
+    def _open(self, number: int) -> None:
+        self._split_below[number] = self.starts[number]
+        self._last[number], self._barrier[number], self._since[number] = {}, [], []
 
     def _split_all(self, number: int, random: Random) -> None:
-        last: dict[Hashable, Place] = {}
-        barrier: list[Place] = []
-        since: list[Place] = []
-        log = self.logs[number]
-        for offset in range(self.starts[number], self.ends[number]):
+        self.ends[number] = max(self.ends[number], self.logs[number].end_for(self.committed_only))
+        self._split_to(self.ends[number], number, random)
+
+    def _split_to(self, end: int, number: int, random: Random) -> None:
+        last, barrier, since = self._last[number], self._barrier[number], self._since[number]
+        log, begin = self.logs[number], self._split_below[number]
+        self._split_below[number] = end
+        for offset in range(begin, end):
             if not log.shown(offset, self.committed_only):
                 continue
             key = log.records[offset].key
@@ -172,6 +209,7 @@ class Backlog:
                 else:
                     self.before[place] = since + barrier
                     barrier, since = [place], []
+        self._barrier[number], self._since[number] = barrier, since
 
     def _rules(self) -> tuple[str, ...]:
         rules = []

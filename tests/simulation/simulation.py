@@ -21,7 +21,7 @@ from drainer.errors import (
 )
 from drainer.kafka.settings import ClientSettings
 from drainer.loading.loader import LoadedHandler
-from drainer.model.option import Concurrency
+from drainer.model.option import Concurrency, Lag
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
 from drainer.model.priority import PriorityClasses
@@ -51,6 +51,8 @@ LIVES_MOST = 60
 PATIENCE = 2  # lives without trouble, before a person repairs the handler too
 FIRST = 0.4  # of the seeds name classes that come first, in some of their lives
 CHANGING = 0.3  # of the seeds have a limit on what runs at once that changes
+FOLLOWS = 0.25  # of the seeds follow their topic, until they are as near as this
+LAGS = (Lag(messages=0), Lag(messages=5), Lag(seconds=0.6), Lag(seconds=3.0))
 SUBS_MOST = 6  # of a message
 CLIENTS = {
     True: ClientSettings.load("sim:9092"),
@@ -65,6 +67,7 @@ class Simulation:
         self.world = world = World(seed)
         self.random = random = world.random("simulation")
         self.backlog = Backlog(world.random("backlog"))
+        self.first_ends = dict(self.backlog.ends)
         self.account = Account(world, self.backlog)
         self.account.policy = draw_policy(world.random("policy"))
         self.downstream = Downstream(
@@ -91,6 +94,11 @@ class Simulation:
             plan_interval_s=random.choice([0.1, 0.3, 1.0]),
             grace_s=random.choice([0.0, 0.1, 5.0]),
         )
+        self.follows = world.random("follows")
+        if self.follows.random() < FOLLOWS:
+            self.backlog.follows = True
+            self.settings = replace(self.settings, until_lag=self.follows.choice(LAGS))
+            world.tally["follows"] += 1
         self.account.sure_until_s = lambda: self.process.lock.sure_until_s
         self.account.concurrency = at_once
         self.outages_after = random.choice([3, 50])  # failures that open the circuit breaker
@@ -216,7 +224,7 @@ class Simulation:
             return None
         wheres = self.wishes.sample(sorted(CLASSES), self.wishes.choice([1, 1, 2]))
         self.world.tally["classes"] += len(wheres)
-        return known.requested(wheres, only=self.wishes.random() < 0.3)
+        return known.requested(wheres, only=self.wishes.random() < 0.3 and not self.backlog.follows)
 
     # Questions while it runs.
 

@@ -68,6 +68,10 @@ class Troubles:
     def draw(self) -> None:
         """For the process that begins."""
         random = self._random
+        if self._it.backlog.follows:
+            for _ in range(self._it.follows.randint(0, 6)):
+                kind = "appended" if self._it.follows.random() < 0.9 else "added"
+                self._once_it_runs(kind, self._it.follows.expovariate(1.0))
         for kind in random.choices(
             list(TROUBLES), list(TROUBLES.values()), k=random.choice([1, 1, 2])
         ):
@@ -202,6 +206,10 @@ class Troubles:
     def _appended(self) -> None:
         number = self._random.choice(list(self._it.backlog.logs))
         self._it.backlog.add_later(number, self._random)
+
+    def _added(self) -> None:
+        number = self._it.backlog.add_partition(self._random)
+        self._broker.committed[number] = self._broker.ours[number] = None
 
     def _arrival(self) -> None:
         self._broker.arrive()

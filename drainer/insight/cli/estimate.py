@@ -67,7 +67,9 @@ def estimate(
     kafka: ConnectionOptions,
     latency: Annotated[str | None, replace(LATENCY, basic=True)],
     running: Annotated[
-        LocalSettings, without("grace_s", "buffer_bytes", "reason"), basic("deadline")
+        LocalSettings,
+        without("grace_s", "buffer_bytes", "reason", "follow", "until_lag"),
+        basic("deadline"),
     ],
     failures: Annotated[FailureSettings, DEFAULT_FAILURES],
     limits: Limits,

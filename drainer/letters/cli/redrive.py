@@ -49,7 +49,7 @@ def redrive(
     ],
     redrives: RedriveOptions,
     dry_run: DryRun,
-    running: Annotated[LocalSettings, without("deadline")],
+    running: Annotated[LocalSettings, without("deadline", "follow", "until_lag")],
     failures: Annotated[FailureSettings, DEAD_AGAIN, without("dead_letter_topic")],
     engines: EngineOptions,
     limits: Limits,

@@ -1,0 +1,113 @@
+"""Following: moves the end of a backlog with its log, until the drain is as near as was asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from drainer.core.dispatch import Dispatcher
+from drainer.engine.checkpointer import Checkpointer
+from drainer.engine.ports import MovingLog
+from drainer.engine.runtime import Runtime
+from drainer.errors import BrokerUnreachable
+from drainer.model.option import Lag
+from drainer.model.status import LagStatus
+
+LOOK_S = 0.5  # The log is looked at this often.
+LOOKS_MOST = 1_000  # So many former ends of the log are kept, to tell the lag in time.
+
+
+class LagWatch:
+    """Tells how far a drain is behind its log.
+
+    The lag in time does not depend on the timestamps of records, which producers choose: it is the
+    time since the log ended where the watermarks are now.
+    """
+
+    def __init__(self) -> None:
+        # When the log ended where, with the oldest first. The first is the last end that the
+        # watermarks have reached, if they have reached any.
+        self._looks: deque[tuple[float, Mapping[int, int]]] = deque()
+        self._reached_s: float | None = None
+
+    def observe(self, now_s: float, ends: Mapping[int, int]) -> None:
+        """Note where the log ends now, by partition."""
+        self._looks.append((now_s, ends))
+        if len(self._looks) > LOOKS_MOST:  # What is told then is at most twice as coarse.
+            self._looks = deque([*self._looks][::2])
+
+    def lag(self, now_s: float, watermarks: Mapping[int, int]) -> LagStatus:
+        """Return the lag of a drain with these watermarks. ``observe`` must have been called."""
+        ends = self._looks[-1][1]
+        while self._looks and all(watermarks[n] >= end for n, end in self._looks[0][1].items()):
+            self._reached_s, last = self._looks.popleft()
+            if not self._looks:
+                self._looks.append((self._reached_s, last))
+                break
+        behind = sum(max(0, end - watermarks[n]) for n, end in ends.items())
+        return LagStatus(behind, None if self._reached_s is None else now_s - self._reached_s)
+
+
+@dataclass(eq=False)
+class Following:
+    """Moves the end of a drain's backlog with the log.
+
+    The order keeps the plan true: the plan on disk has the new end before a message beyond the old
+    one is read, so that no journal has more than its plan.
+
+    Attributes:
+        until: returns the lag at which the end stops moving; None if it never does.
+        has_work: returns whether anything that was read goes on. What stays pending in this run, as
+            in a parked lane, does not, and keeps the lag from ever falling.
+        lag: the lag of the drain; None while it is not known, and once the end is final.
+    """
+
+    log: MovingLog
+    dispatcher: Dispatcher
+    checkpointer: Checkpointer
+    runtime: Runtime
+    until: Callable[[], Lag | None]
+    has_work: Callable[[], bool]
+    ended: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        self._watch = LagWatch()
+        self.lag: LagStatus | None = LagStatus(0, None)
+        self.dispatcher.follow(True)
+
+    async def run(self) -> None:
+        """Move the end until the drain is near enough. Raises errors of drainer."""
+        while True:
+            if await self._is_near():
+                break
+            await asyncio.sleep(LOOK_S)
+        self.lag = None
+        self.dispatcher.follow(False)
+        self.log.finish()
+        self.ended()
+
+    async def _is_near(self) -> bool:
+        """Look at the log once, and return whether the drain is as near to its end as asked."""
+        try:
+            found = await self.runtime.blocking_call(self.log.ends)
+        except BrokerUnreachable:  # The commits of the drain report that.
+            return False
+        now_s = self.runtime.monotonic()
+        ledgers = self.dispatcher.ledgers
+        moved = {n: p for n, p in found.items() if n not in ledgers or p.end > ledgers[n].end}
+        if moved:
+            self.dispatcher.extend(moved)
+            await self.checkpointer.move_ends(moved)
+            self.log.read_to(moved)
+        self._watch.observe(now_s, {n: part.end for n, part in found.items()})
+        self.lag = lag = self._watch.lag(self.runtime.monotonic(), self.dispatcher.watermarks)
+        until = self.until()
+        if until is None:
+            return False
+        if not moved and not self.has_work() and self.dispatcher.delivered:
+            return True
+        if until.messages is not None:
+            return lag.messages <= until.messages
+        return lag.seconds is not None and lag.seconds <= (until.seconds or 0.0)

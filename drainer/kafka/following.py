@@ -1,0 +1,65 @@
+"""The log of a drain that follows it: where it ends now, and which partitions it has now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from drainer.errors import OffsetMoved
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.fetch import MovingEnds
+from drainer.kafka.loss import raised_as_running, recreated
+from drainer.model.account import PartitionPlan
+from drainer.model.plan import OffsetPlan
+
+
+class FollowedLog:
+    """Looks up the ends of the partitions of a plan, and tells them to the fetch thread.
+
+    If the plan has all partitions that the topic had when it was planned, partitions that are added
+    to the topic join it.
+    """
+
+    def __init__(self, cluster: Cluster, plan: OffsetPlan) -> None:
+        self.moving = MovingEnds()
+        self._cluster, self._terms = cluster, plan.terms
+        self._known = dict(plan.account.partitions)
+        self._all = plan.terms.topic_partitions <= len(self._known)
+
+    def ends(self) -> Mapping[int, PartitionPlan]:
+        cluster, terms, known = self._cluster, self._terms, self._known
+        with raised_as_running(terms.topic):
+            topic = cluster.topic(terms.topic)
+            if topic.topic_id != terms.topic_id:
+                raise recreated(terms.topic)
+            if added := set(topic.partitions) - known.keys() if self._all else ():
+                known |= self._joined(added)
+            logs = cluster.log_bounds(terms.topic, known, terms.isolation)
+        return {
+            n: replace(part, end=max(part.start, logs[n].end), leader_epoch=logs[n].leader_epoch)
+            for n, part in known.items()
+        }
+
+    def _joined(self, numbers: Iterable[int]) -> dict[int, PartitionPlan]:
+        """Return partitions that were added to the topic, which begin where the group is there."""
+        topic, group = self._terms.topic, self._terms.group
+        logs = self._cluster.log_bounds(topic, numbers, "read_uncommitted")
+        committed = self._cluster.committed(group, topic, numbers)
+        found = {}
+        for number, log in logs.items():
+            prior = committed[number]
+            if prior is not None and prior > log.end:
+                raise OffsetMoved(
+                    f"group {group} is at {prior} on {topic}/{number}, which was added to the topic"
+                    f" and ends at {log.end}: something else commits for this group",
+                    hint="Find and stop the other writer, and reset that offset. Then resume.",
+                )
+            begin = max(log.start, prior or 0)
+            found[number] = PartitionPlan(begin, begin, prior, prior)
+        return found
+
+    def read_to(self, partitions: Mapping[int, PartitionPlan]) -> None:
+        self.moving.move({n: (part.start, part.end) for n, part in partitions.items()})
+
+    def finish(self) -> None:
+        self.moving.finish()
