@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainer.handler import Context, Fatal, GiveUp, Handler, Retry, Skip
 from drainer.message import Barrier, Message, Origin, SubMessage
+from drainer.version import __version__
 
 if TYPE_CHECKING:
     from drainer.api import drain, drain_async, resume, resume_async
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
     from drainer.model.status import Status, Summary
     from drainer.model.terms import PayloadSettings
-
-__version__ = "0.1.0"
 
 _PROGRAMS = {
     "api": ("drain", "drain_async", "resume", "resume_async"),
