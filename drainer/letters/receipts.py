@@ -22,7 +22,14 @@ from msgspec import Meta
 
 from drainer.core.other_claims import other_claims
 from drainer.engine.loop import event_loop
-from drainer.errors import DrainerError, PlanRefused, RecordNotWritten, Refused, RightMissing
+from drainer.errors import (
+    DrainerError,
+    OtherFormat,
+    PlanRefused,
+    RecordNotWritten,
+    Refused,
+    RightMissing,
+)
 from drainer.handler import Fatal
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.writer import TopicWriter
@@ -32,12 +39,12 @@ from drainer.message import Message
 from drainer.model import codec
 from drainer.model.claims import ALL
 from drainer.model.codec import JsonRecord, Whole
+from drainer.model.formats import RECEIPT
 from drainer.model.plan import OffsetPlan
 from drainer.model.ranges import Range, Ranges, encode_ranges, intersect, join_ranges
 from drainer.model.sub_messages import identify_or_reject
 from drainer.operations.engine import LocalContext
-from drainer.policy.dead_letter import FORMAT as LETTER
-from drainer.policy.dead_letter import RECEIPT
+from drainer.policy.dead_letter import HEADER
 from drainer.split.splitting import Prepare
 from drainer.store.place import absolute, parse_place
 from drainer.store.plan_file import plan_at
@@ -136,12 +143,16 @@ def quoted(text: str) -> str:
 
 
 def read_receipt(message: Message) -> Receipt | None:
-    """Return the receipt in a record of a dead-letter topic; None if the record is not one."""
+    """Return the receipt in a record of a dead-letter topic; None if the record is not one.
+
+    Raises OtherFormat if a newer drainer wrote the receipt: its letters must not be redriven again.
+    """
     with suppress(ValueError):
         for name, value in message.headers:
-            if name == LETTER:  # This is the dead letter of a message that was a receipt.
+            if name == HEADER:  # This is the dead letter of a message that was a receipt.
                 return None
-            if name == RECEIPT:
+            if name.startswith(RECEIPT.family):
+                RECEIPT.ensure_read(name, OtherFormat)
                 short = len(value or b"") <= RECEIPT_BYTES_MOST
                 return codec.decode(value or b"", Receipt) if short else None
     return None
@@ -326,7 +337,7 @@ def _write(redrive: LocalContext, receipts: Mapping[int, Sequence[Receipt]]) -> 
 
     async def write_to(number: int, each: Sequence[Receipt]) -> None:
         for receipt in each:
-            header = RECEIPT, codec.encode(receipt.as_json())
+            header = str(RECEIPT), codec.encode(receipt.as_json())
             await writer.write(None, partition=number, headers=[header])
 
     async def write_all() -> None:

@@ -13,6 +13,7 @@ import msgspec
 from drainer.errors import PlanRefused, raised_as
 from drainer.model import codec
 from drainer.model.account import EVENTS_FIRST, EVENTS_LAST, Account, damaged
+from drainer.model.formats import PLAN
 from drainer.model.listed import counted, listed
 from drainer.model.ranges import encode_ranges
 from drainer.model.terms import Terms
@@ -47,6 +48,12 @@ def describe_open_transactions(found: Sequence[OpenTransaction]) -> str:
     )
 
 
+_NOT_READ = (
+    "If the drain is done, or is to be repeated from the committed offset, move the file away or"
+    " name another with --plan."
+)
+
+
 class _Events(msgspec.Struct):
     """The events of a plan before they are decoded.
 
@@ -54,9 +61,6 @@ class _Events(msgspec.Struct):
     """
 
     history: list[msgspec.Raw] = []
-
-
-FORMAT = "drainer-plan/10"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +99,10 @@ class OffsetPlan:
             raise damaged(f"it is not JSON: cut short, or not a plan ({error})") from None
         if not isinstance(body, dict) or "format" not in body:
             raise damaged("it is JSON, but not an offset plan")
-        if (found := body["format"]) != FORMAT:
-            if str(found).startswith("drainer-plan/"):
-                raise PlanRefused(
-                    f"another version of drainer wrote the plan: it has format {found!r}, and this"
-                    f" one reads {FORMAT!r}",
-                    hint="Finish the drain with that version. If it is done, or is to be repeated"
-                    " from the committed offset, move the file away or name another with --plan.",
-                )
-            raise damaged(f"it has format {found!r}; this drainer reads {FORMAT!r}")
+        try:
+            version = PLAN.ensure_read(body["format"], PlanRefused, _NOT_READ)
+        except ValueError as error:
+            raise damaged(f"its format {error}") from None
         digest = body.pop("digest", None)
         try:
             plan = cls(Terms.from_json(body), Account.from_json(body))
@@ -111,8 +110,11 @@ class OffsetPlan:
             raise damaged(f"a field is missing or wrong: {error}") from None
         if digest != _digest(body):
             raise damaged("it was edited or damaged: its digest does not match its content")
-        written = codec.encode(plan.as_json())
-        if body != msgspec.json.decode(written):  # This comparison takes 5 and 5.0 as equal.
+        written = msgspec.json.decode(codec.encode(plan.as_json()))
+        # An older drainer did not know some fields. These comparisons take 5 and 5.0 as equal.
+        if body != written and (
+            version == PLAN.version or not _has_all(written, {**body, "format": str(PLAN)})
+        ):
             raise damaged("it has other fields than drainer writes")
         plan.account.check()
         return plan
@@ -120,7 +122,7 @@ class OffsetPlan:
     def as_json(self) -> dict[str, Any]:
         """Return the plan in the form that its file has, without the digest."""
         account = self.account
-        body: dict[str, Any] = {"format": FORMAT}
+        body: dict[str, Any] = {"format": str(PLAN)}
         for part in (self.terms, account):
             body |= {each.name: getattr(part, each.name) for each in fields(part)}
         body["partitions"] = {
@@ -132,6 +134,15 @@ class OffsetPlan:
             for selector, claim in account.claims.items()
         }
         return codec.builtins(body)
+
+
+def _has_all(written: Any, body: Any) -> bool:
+    """Return whether a value in JSON has all that is in ``body``, which may lack fields of it."""
+    if isinstance(body, dict) and isinstance(written, dict):
+        return all(n in written and _has_all(written[n], each) for n, each in body.items())
+    if isinstance(body, list) and isinstance(written, list) and len(body) == len(written):
+        return all(map(_has_all, written, body))
+    return bool(written == body)
 
 
 def _digest(body: Mapping[str, Any]) -> str:

@@ -8,10 +8,11 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from drainer.errors import NotADeadLetter, OtherFormat
+from drainer.errors import NotADeadLetter, OtherFormat, raised_as
 from drainer.message import Barrier, Header, HeadersUnreadable, Message, Origin, SubMessage, Unsplit
 from drainer.model import codec
 from drainer.model.codec import WHOLE_MOST, JsonRecord, Milliseconds, Whole
+from drainer.model.formats import LETTER, RECEIPT
 from drainer.model.order import key_text
 from drainer.model.sub_messages import is_sub_key
 from drainer.model.terms import LetterFilter, Terms, name_of
@@ -35,8 +36,7 @@ from drainer.text.mask import (
     masking,
 )
 
-FORMAT = "drainer-dead-letter/2"  # The header that has the provenance.
-RECEIPT = "drainer-redriven/1"  # The header of a receipt (letters/receipts.py).
+HEADER = str(LETTER)  # It has the provenance.
 TOPIC_CHARACTERS = 249  # The length of the longest name that Kafka allows for a topic.
 _DEAD = ".dead"  # The default name of a dead-letter topic ends so.
 TOPIC_NAME = rf"^[a-zA-Z0-9._-]{{1,{TOPIC_CHARACTERS}}}\Z"
@@ -53,9 +53,8 @@ _Name = Annotated[str, Meta(max_length=32_767)]
 # The topic, group and handler of the drain that first gave a sub-message up.
 From = tuple[str, str, str]
 
-_FORMATS = FORMAT.partition("/")[0]
 # The names of drainer's own headers begin with one of these, whatever the version.
-OWN_HEADERS = _FORMATS, RECEIPT.partition("/")[0]
+OWN_HEADERS = LETTER.family, RECEIPT.family
 _SUB_MESSAGE, _BARRIER, _MESSAGE = "sub-message", "barrier", "message"
 
 
@@ -159,7 +158,7 @@ class Provenance(JsonRecord):
     message_headers: Whole
 
     def as_header(self) -> Header:
-        return FORMAT, codec.encode(self)
+        return HEADER, codec.encode(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,19 +469,16 @@ def _split_headers(message: Message) -> tuple[Provenance, tuple[Header, ...]]:
     # Other programs may have put headers before drainer's header and behind those of the message.
     headers = list(message.headers)
     for first, (name, value) in enumerate(headers):
-        if name == FORMAT:
+        if name == HEADER:
             found = codec.decode(value or b"", Provenance)
             behind = first + 1 + found.message_headers
             if behind > len(headers):
                 raise ValueError("headers of its message are missing")
             return found, tuple(headers[first + 1 : behind])
-        if name.startswith(_FORMATS):
-            raise OtherFormat(
-                f"the dead letter at {message} has the format {name}, but this version reads"
-                f" {FORMAT}",
-                hint="Read it with the drainer version that wrote it.",
-            )
-        if name == RECEIPT:
+        if name.startswith(LETTER.family):
+            with raised_as(OtherFormat, about=f"the record at {message}: "):
+                LETTER.ensure_read(name, OtherFormat)
+        if name.startswith(RECEIPT.family):
             raise NotADeadLetter(
                 f"the record at {message} is the receipt of a redrive",
                 hint="Give a place that `drainer dead list` prints.",

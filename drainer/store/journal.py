@@ -28,6 +28,7 @@ from drainer.host.trust import read_own
 from drainer.model import codec
 from drainer.model.claims import ALL
 from drainer.model.codec import Kind, Whole
+from drainer.model.formats import JOURNAL
 from drainer.model.plan import OffsetPlan
 from drainer.store.atomic_file import open_new, prefix_of_new, write_all
 
@@ -37,12 +38,17 @@ class JournalHead:
     """The first line of a journal.
 
     ``follows`` is the number of records in earlier journals of the same process. ``plan`` is the
-    generation of a plan that was synced before the journal began.
+    generation of a plan that was synced before the journal began. Raises PlanRefused for a
+    ``format`` that this drainer does not read.
     """
 
     drain_id: str
     follows: Whole
     plan: Whole
+    format: str = str(JOURNAL)
+
+    def __post_init__(self) -> None:
+        JOURNAL.ensure_read(self.format, PlanRefused)
 
 
 @dataclass(frozen=True, slots=True)

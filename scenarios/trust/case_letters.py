@@ -20,9 +20,9 @@ from drainer.kafka.settings import ClientSettings
 from drainer.letters.reading import read_letters
 from drainer.letters.receipts import Receipt
 from drainer.model.codec import encode
+from drainer.model.formats import RECEIPT
 from drainer.policy.dead_letter import (
-    FORMAT,
-    RECEIPT,
+    HEADER,
     DeadLetter,
     default_dead_letter_topic,
 )
@@ -170,7 +170,7 @@ def letters_of_new_topics(stage: Stage) -> str:
         printed = SimpleQueue[DrainerError | None]()
         writer = DeadLetterTopic(settings, topic)
         for number in range(3 * NEW_PARTITIONS):
-            provenance = FORMAT, b"%d" % number
+            provenance = HEADER, b"%d" % number
             writer.send(DeadLetter(b"key-%d" % number, b"{}", (provenance,)), printed.put)
         answers = [printed.get(timeout=TRY_S) for _ in range(3 * NEW_PARTITIONS)]
         writer.close(0)
@@ -219,7 +219,7 @@ def forged_open_receipt(stage: Stage) -> str:
     ids = (f"drainer.redrive.{dead}", topic_id, "forged", socket.gethostname(), theirs)
     for end in (1, 10**15):
         receipt = Receipt(*ids, end, ended=False)
-        produce(stage, dead, (b"", [(RECEIPT, encode(receipt.as_json()))]))
+        produce(stage, dead, (b"", [(str(RECEIPT), encode(receipt.as_json()))]))
     refused = redrive(stage, dead, "-o", "json", code=3)
     hint = refused.answer["hint"]
     ensure(theirs not in hint and "--accept-repeats" in hint, hint)

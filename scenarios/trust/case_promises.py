@@ -13,7 +13,7 @@ from pathlib import Path
 
 from drainer.letters.receipts import Receipt
 from drainer.model.codec import encode
-from drainer.policy.dead_letter import RECEIPT
+from drainer.model.formats import RECEIPT
 from scenarios.trust.case import Broken, Running, Stage, case, ensure
 from scenarios.trust.case_letters import dead_letters, forge, handled, listed, produce, redrive
 from scenarios.trust.case_plantrust import change_plan, untouched_address
@@ -231,4 +231,4 @@ def forged_receipts(stage: Stage) -> str:
 
 def _write_receipt(stage: Stage, dead: str, group: str, topic_id: str) -> None:
     receipt = Receipt(group, topic_id, "forged", "host", "p.json", 1, True, ((0, 1),))
-    produce(stage, dead, (b"", [(RECEIPT, encode(receipt.as_json()))]))
+    produce(stage, dead, (b"", [(str(RECEIPT), encode(receipt.as_json()))]))

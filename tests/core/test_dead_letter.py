@@ -20,7 +20,7 @@ from drainer.letters.overview import whole_letter_as_json
 from drainer.message import Barrier, HeadersUnreadable, Message, SubMessage
 from drainer.model.terms import LetterFilter, RedriveSettings
 from drainer.policy.dead_letter import (
-    FORMAT,
+    HEADER,
     TOPIC_CHARACTERS,
     DeadLetter,
     default_dead_letter_topic,
@@ -165,7 +165,7 @@ def test_a_letter_has_the_message_and_all_that_is_known_of_its_failure(
     payload = value if whole else {"a": "part"}
     sample = Sample("k", payload, value, message_key=key, headers=headers, timestamp=timestamp)
     written = sample.letter()
-    around = (("mirrored-by", b"m"), *written.headers, (FORMAT, b"{}"))
+    around = (("mirrored-by", b"m"), *written.headers, (HEADER, b"{}"))
     letter = read_letter(as_record(DeadLetter(written.key, written.value, around)))
     message = letter.message()
     assert list(message.headers) == headers, "those of others around ours are left out"
@@ -241,7 +241,10 @@ def test_a_redriven_letter_names_the_first_place_and_counts() -> None:
 
 @pytest.mark.parametrize(
     ("header", "reason"),
-    [("trace", "3/17 is not a dead letter"), ("drainer-dead-letter/9", "drainer-dead-letter/9")],
+    [
+        ("trace", "3/17 is not a dead letter"),
+        ("drainer-dead-letter/9", "3/17: dead letter format 9 is newer"),
+    ],
 )
 def test_a_record_of_others_or_of_another_format_is_no_dead_letter(
     header: str, reason: str

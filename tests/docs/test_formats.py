@@ -14,8 +14,10 @@ from core.letters import Sample
 from docs.pages import ROOT
 from drainer.core.merge import Record
 from drainer.letters.receipts import Receipt
+from drainer.model import formats
 from drainer.model.account import Event, EventKind, ParkedLane, ParkedLanes
 from drainer.model.deadline import DeadlineStatus
+from drainer.model.formats import RECEIPT, Format
 from drainer.model.latency import Latency
 from drainer.model.plan import OpenTransaction
 from drainer.model.priority import ClassStatus, PriorityClass
@@ -29,8 +31,7 @@ from drainer.model.status import (
     OutageStatus,
 )
 from drainer.model.unhandled import RuleStatus, Unhandled
-from drainer.policy.dead_letter import FORMAT as LETTER_FORMAT
-from drainer.policy.dead_letter import RECEIPT
+from drainer.policy.dead_letter import HEADER
 from drainer.store.journal import JournalHead, record_body
 
 PAGE = (ROOT / "docs/reference/formats.md").read_text()
@@ -115,6 +116,15 @@ def ensure_same(output: list[str], found: set[str]) -> None:
     assert set(output) - found == set(), "fields of docs/reference/formats.md that there are not"
 
 
+def test_the_version_of_each_format_is_on_the_page() -> None:
+    known = [each for each in vars(formats).values() if isinstance(each, Format)]
+
+    assert len(known) >= 6
+    for each in known:
+        row = f" | `{each}`, from {each.oldest} on | "
+        assert section("Versions and promises").count(row) == 1, row
+
+
 def test_each_field_of_a_plan_is_on_the_page_and_no_other() -> None:
     state = FULL_PLAN["state"] | {"unhandled": {}}  # whose fields are those of the plan's
 
@@ -127,7 +137,7 @@ def test_each_field_of_a_plan_is_on_the_page_and_no_other() -> None:
 def test_each_field_of_a_dead_letter_is_on_the_page_and_no_other() -> None:
     name, value = Sample().letter().headers[0]
 
-    assert name == LETTER_FORMAT
+    assert name == HEADER
     assert f"`{name}`" in section("Dead letter")
     ensure_same(documented("Dead letter"), set(json.loads(value or b"")))
 

@@ -32,14 +32,14 @@ from drainer.letters.redrive import default_group, prepare_redrive
 from drainer.loading.loader import load_handler
 from drainer.message import Message, Origin, SubMessage
 from drainer.model import codec
+from drainer.model.formats import RECEIPT
 from drainer.model.settings import FailureSettings, Limit, LocalSettings, OnFailure
 from drainer.model.terms import LetterFilter, RedriveSettings
 from drainer.operations.drain import drain
 from drainer.operations.start import Prepared, Request
 from drainer.policy.dead_letter import (
-    FORMAT,
+    HEADER,
     OWN_HEADERS,
-    RECEIPT,
     DeadLetter,
     default_dead_letter_topic,
     read_letter,
@@ -101,7 +101,7 @@ class Forged:
         letter = self.letter()
         printed = orjson.loads(letter.headers[0][1] or b"") | fields
         return Message(
-            Origin("", "", 0), 0, letter.key, letter.value, 1, [(FORMAT, orjson.dumps(printed))]
+            Origin("", "", 0), 0, letter.key, letter.value, 1, [(HEADER, orjson.dumps(printed))]
         )
 
     def write(self, records: Sequence[Message]) -> None:
@@ -184,7 +184,7 @@ def test_a_letter_that_takes_all_a_topic_takes_can_die_again(forged: Forged) -> 
     fields = {"message_headers": 1, "payload_encoding": "null"}
     ((_, printed),) = forged.forge(**fields).headers
     room = RECORD_BYTES - len(printed or b"") - 400
-    headers = [(FORMAT, printed), ("h", os.urandom(room))]
+    headers = [(HEADER, printed), ("h", os.urandom(room))]
     key = base64.b64encode(os.urandom(room // 4 * 3)).decode()
     keyed = forged.forge(payload_encoding="null", message_key=key).headers
     forged.write([Message(Origin("", "", 0), 0, None, None, 1, each) for each in (headers, keyed)])
@@ -200,7 +200,7 @@ def test_a_letter_that_takes_all_a_topic_takes_can_die_again(forged: Forged) -> 
 def test_a_receipt_that_is_larger_than_any_is_none() -> None:
     output = {"group": "g", "topic_id": "t", "drain_id": "d", "host": "h", "plan": "/p", "end": 9}
     body = output | {"ended": True, "finished": "1 " * RECEIPT_BYTES_MOST}
-    header = (RECEIPT, codec.encode(body))
+    header = (str(RECEIPT), codec.encode(body))
     assert read_receipt(Message(Origin("d", "t", 0), 7, None, None, 1, [header])) is None
 
 
@@ -235,7 +235,7 @@ class Forger:
         ]
         extra = [
             (REDRIVES, choose([b"1", b"9", b"", b"-1", b"\xff" * 8])),
-            (FORMAT, b"{"),
+            (HEADER, b"{"),
             ("a", None),
         ]
         headers += [each for each in extra if self._random.random() < 0.05]

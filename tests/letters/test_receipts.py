@@ -26,9 +26,10 @@ from drainer.loading.loader import load_handler
 from drainer.message import Message, Origin, SubMessage
 from drainer.model import codec
 from drainer.model.claims import ALL, class_selector
+from drainer.model.formats import RECEIPT
 from drainer.model.plan import OffsetPlan
 from drainer.model.ranges import Ranges, ranges_of
-from drainer.policy.dead_letter import RECEIPT, DeadLetter
+from drainer.policy.dead_letter import DeadLetter
 from drainer.split.splitting import Wait
 from view import samples
 
@@ -62,7 +63,7 @@ class Log:
 
 def record(output: Receipt | bytes, offset: int = 7) -> Message:
     header = codec.encode(output.as_json()) if isinstance(output, Receipt) else output
-    return Message(Origin("dead", "dead-id", 0), offset, None, None, 1, [(RECEIPT, header)])
+    return Message(Origin("dead", "dead-id", 0), offset, None, None, 1, [(str(RECEIPT), header)])
 
 
 def plan(finished: set[int] = frozenset()) -> OffsetPlan:  # type: ignore[assignment]
@@ -141,7 +142,7 @@ def test_a_receipt_that_no_redrive_writes_is_none(made_up: dict[str, Any]) -> No
 
 def test_a_letter_whose_message_was_a_receipt_is_a_letter() -> None:
     letter = Sample().letter()
-    header = (RECEIPT, codec.encode(MINE.as_json()))
+    header = (str(RECEIPT), codec.encode(MINE.as_json()))
     died = as_record(DeadLetter(letter.key, letter.value, (*letter.headers, header)))
     assert read_receipt(died) is None
 

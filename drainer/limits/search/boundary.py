@@ -24,9 +24,9 @@ from drainer.limits.search.trial import (
     Verdict,
 )
 from drainer.model.codec import convert, encode
+from drainer.model.formats import LIMITS
 from drainer.model.rate_cap import CapCurve, CapPoint
 
-FORMAT = 5
 # Level n is the rate ``bytes_per_s_most`` * n / LEVELS. A search begins with the levels up to
 # LEVELS. If it widens, it tries higher ones, too.
 LEVELS = 16_384
@@ -174,7 +174,7 @@ def cap_curve(measured: MeasuredLimits) -> CapCurve:
 
 def as_json(measured: MeasuredLimits) -> dict[str, Any]:
     """Return the measurement in the form of its file."""
-    return {"drainer_limits": FORMAT, **orjson.loads(encode(measured))}
+    return {"drainer_limits": LIMITS.version, **orjson.loads(encode(measured))}
 
 
 def from_json(body: object) -> MeasuredLimits:
@@ -184,14 +184,9 @@ def from_json(body: object) -> MeasuredLimits:
     """
     if not isinstance(body, dict) or "drainer_limits" not in body:
         raise LimitsRefused("it is JSON, but not a limits file", hint=_AGAIN)
-    version = body["drainer_limits"]
-    if version != FORMAT or type(version) is not int:
-        raise LimitsRefused(
-            f"it has version {version!r} of the format; this drainer reads {FORMAT}",
-            hint=f"Use the drainer that wrote it. {_AGAIN}",
-        )
     about = "the limits are damaged: a field is missing or wrong: "
     with raised_as(LimitsRefused, ValueError, about=about, hint=_AGAIN):
+        LIMITS.ensure_read(f"{LIMITS.family}/{body['drainer_limits']}", LimitsRefused, _AGAIN)
         found = convert(body, MeasuredLimits)
         if as_json(found) != body:  # Even a field with a default must be in the file.
             raise ValueError("the fields are not those of a limits file")

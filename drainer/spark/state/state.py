@@ -45,6 +45,7 @@ from drainer.errors import (
 from drainer.loading.extensions import ensure_installed
 from drainer.model.account import StateReference
 from drainer.model.codec import Kind, Whole
+from drainer.model.formats import STATE
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings
 from drainer.policy.failures import Totals
@@ -70,10 +71,17 @@ Share = tuple[int, int, int]  # The epoch, the slice and the task.
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """The epoch of one driver: a unique name of the driver, and the times of its tasks' lease."""
+    """The epoch of one driver: a unique name of the driver, and the times of its tasks' lease.
+
+    Raises StateRefused for a ``format`` that this drainer does not read.
+    """
 
     driver: str
     times: LeaseTimes
+    format: str = str(STATE)
+
+    def __post_init__(self) -> None:
+        STATE.ensure_read(self.format, StateRefused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +190,9 @@ def reports_since(reference: StateReference, drain_id: str) -> list[TaskReport]:
     Raises UsageError, StateRefused or StateLost if they can't be read.
     """
     state = State.open(reference.uri, drain_id)
-    if state.epoch() is None:
+    newest = state.epoch()
+    # This also refuses a state whose format is newer.
+    if newest is None or state.times(newest) is None:
         raise StateLost(f"{state.uri} has no state of this drain")
     shares = [share for share in state.shares() if not reference.has_taken(*share[:2])]
     return state.reports_of(shares)
