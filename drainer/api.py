@@ -205,13 +205,13 @@ def resume(
     Returns and raises the same as ``drain``. Refused is also raised when the plan is damaged, or
     when another drain uses it.
     """
-    place = parse_place(str(plan))
+    place, connection = parse_place(str(plan)), client_settings(client)
     ensure_present(place)
-    file = plan_at(place)
+    file = plan_at(place, client=lambda: connection)
     file.ensure_free()
     loaded = file.load()
     request = ResumeRequest(failures, client_config=config_file(client), accept_gap=accept_gap)
-    with Cluster.connect(client_settings(client)) as cluster:
+    with Cluster.connect(connection) as cluster:
         prepared = prepare_resume(
             *(cluster, file, loaded, settings, request),
             load=load_handler if handler is None else lambda _, *rest: handler_of(handler, *rest),

@@ -20,7 +20,8 @@ if TYPE_CHECKING:  # Without librdkafka, the help appears in half the time.
     from drainer.kafka.cluster import Cluster
     from drainer.kafka.settings import ClientSettings
     from drainer.model.plan import OffsetPlan
-    from drainer.store.plan_file import SavedPlan
+    from drainer.store.place import PlanPlace
+    from drainer.store.saved_plan import SavedPlan
 
 # This leaves enough time for the rest of the start to report an unreachable broker within ten
 # seconds.
@@ -55,6 +56,16 @@ class ConnectionOptions:
         return ClientSettings.load(
             self.bootstrap_server, self.client_config, self.client_properties
         )
+
+    def plan_at(self, place: PlanPlace, state: str | None = None) -> SavedPlan:
+        """Return the plan at a place. If that is a topic, these options have to name its brokers.
+
+        ``state`` is the place that a person gave for the reports of Spark's tasks. Raises what the
+        function of this name raises.
+        """
+        from drainer.store.plan_file import plan_at  # noqa: PLC0415
+
+        return plan_at(place, state, self.settings)
 
     def connect(self) -> Cluster:
         """Connect to the cluster; the connection is a context manager. Raises BrokerUnreachable."""

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 # Of drainer's own settings in --spark-conf, this is the only one that the core reads.
 STATE = "drainer.state"
-NO_JOURNAL = "a plan in an object store has no journal: a kill repeats about a second of work"
 
 _spark = partial(option, panel="Spark", resumes=True)
 
@@ -83,8 +82,7 @@ class EngineOptions:
 
         The result is None if the drain runs in this process. If such a drain ``resumes``, it may
         continue one that began on Spark: ``drainer.state`` names where Spark's tasks recorded what
-        they finished, and the plan may be in an object store. No new drain in this process may have
-        its plan in an object store, because there is no journal for it there.
+        they finished.
 
         Raises UsageError if the options contradict each other, and ExtraMissing if PySpark is not
         installed.
@@ -92,12 +90,6 @@ class EngineOptions:
         if self.is_spark:
             settings = Extension.SPARK.load().spark_settings
             return settings(plan, self.master, self.spark_conf)
-        if isinstance(plan, str) and not (resumes and self.engine is EngineName.PROCESS):
-            otherwise = "finish it in this process with --engine process"
-            raise UsageError(
-                f"the plan {plan} is a URI; a drain in this process needs a file",
-                hint=f"Add --engine spark, or {otherwise if resumes else 'name a file'}.",
-            )
         unused = self.spark_conf.keys() - ({STATE} if resumes else set())
         if self.engine is None and unused:
             raise UsageError(
@@ -113,10 +105,7 @@ class EngineOptions:
         """
         is_file = isinstance(prepared.action.plan_path, Path)
         if spark is None:
-            if is_file:
-                return prepared
-            warnings = (*prepared.action.warnings, NO_JOURNAL)
-            return replace(prepared, action=replace(prepared.action, warnings=warnings))
+            return prepared
         if prepared.plan.account.complete and is_file and not prepared.action.follows:
             idle = ShownEngine(title="this process, since nothing is left to handle")
             return replace(prepared, action=replace(prepared.action, engine=idle))

@@ -29,7 +29,7 @@ from drainer.model.rate_cap import CapCurve
 from drainer.model.settings import LocalSettings
 from drainer.model.terms import PayloadSettings, Unkeyed
 from drainer.split.keys import BARRIER, KEYS
-from drainer.store.place import PlanPlace, parse_place
+from drainer.store.place import PlanPlace, is_in_topic, parse_place, topic_and_name
 from drainer.view.report.file import ReportFile
 
 if TYPE_CHECKING:
@@ -84,6 +84,8 @@ def parse_present(text: str) -> PlanPlace:
     from drainer.control.place import ensure_present  # noqa: PLC0415 - the help does not need it
 
     place = parse_place(text)
+    if is_in_topic(place):
+        topic_and_name(place)
     ensure_present(place)
     return place
 
@@ -327,7 +329,7 @@ PlanArgument: TypeAlias = Annotated[
 Plan: TypeAlias = Annotated[
     PlanPlace | None,
     Option(
-        "Offset plan. A drain on Spark may keep it at a URI.",
+        "Offset plan: a file, s3://, gs:// or az://, or kafka://TOPIC, a compacted topic.",
         None,
         PLAN,
         unset="TOPIC.GROUP.plan.json in this folder",

@@ -15,7 +15,6 @@ from drainer.errors import EXIT_DONE, EXIT_FOUND, PlanRefused
 from drainer.operations import plan as operation
 from drainer.operations.examine import Check, changes, examine, group_offsets
 from drainer.operations.plan import already_back, undo_moves
-from drainer.store.plan_file import plan_at
 from drainer.view.page import Line
 from drainer.view.plan import history_page, plan_page, show_checks
 from drainer.view.terminal import Terminal
@@ -27,12 +26,18 @@ app = typer.Typer(no_args_is_help=True, help="Show, check or undo an offset plan
 
 @app.command()
 @command
-def show(plan: PlanArgument, reported: Reported, yes: Yes, terminal: Terminal) -> None:
-    """Show what a plan holds, without connecting to a broker.
+def show(
+    plan: PlanArgument,
+    kafka: ConnectionOptions,
+    reported: Reported,
+    yes: Yes,
+    terminal: Terminal,
+) -> None:
+    """Show what a plan holds. drainer connects to brokers only if the plan is in a topic.
 
     Example: `drainer plan show orders.indexer.plan.json`
     """
-    file, state = plan_at(plan, reported.state), reported.state
+    file, state = kafka.plan_at(plan, reported.state), reported.state
     confirm_plan(terminal, file, file.load(without_reports=True).plan, yes=yes)
     loaded = file.load()
     account = loaded.plan.account
@@ -45,14 +50,14 @@ def show(plan: PlanArgument, reported: Reported, yes: Yes, terminal: Terminal) -
 
 @app.command()
 @command
-def history(plan: PlanArgument, terminal: Terminal) -> None:
+def history(plan: PlanArgument, kafka: ConnectionOptions, terminal: Terminal) -> None:
     """Show who did what with a drain, when and why.
 
     If an event moved the group, its line shows the new offsets.
 
     Example: `drainer plan history orders.indexer.plan.json`
     """
-    known = plan_at(plan).load(without_reports=True).plan
+    known = kafka.plan_at(plan).load(without_reports=True).plan
     events = [each.as_json() for each in known.account.history]
     terminal.data({"plan": str(plan), "drain_id": known.terms.drain_id, "history": events})
     terminal.present(history_page(known))
@@ -74,7 +79,7 @@ def verify(
 
     Example: `drainer plan verify orders.indexer.plan.json`
     """
-    file, checks, found = plan_at(plan, reported.state), list[Check](), list[str]()
+    file, checks, found = kafka.plan_at(plan, reported.state), list[Check](), list[str]()
     try:
         settings, _ = kafka.settings_by_plan(
             context, terminal, file, file.load(without_reports=True).plan, yes=yes
@@ -122,7 +127,7 @@ def undo(
 
     Example: `drainer plan undo orders.indexer.plan.json`
     """
-    file = plan_at(plan, reported.state)
+    file = kafka.plan_at(plan, reported.state)
     file.ensure_free()
     known = file.load(without_reports=True).plan
     settings, _ = kafka.settings_by_plan(context, terminal, file, known, yes=yes)

@@ -67,12 +67,11 @@ def resume(
     from drainer.cli.draining import preview_and_drain  # noqa: PLC0415
     from drainer.operations.group import await_inactive  # noqa: PLC0415
     from drainer.operations.resume import ResumeRequest, prepare_resume  # noqa: PLC0415
-    from drainer.store.plan_file import plan_at  # noqa: PLC0415
 
     with oversight.serving(terminal) as metrics:
         engines.ensure_used(context)
         spark = engines.spark(plan, resumes=True)
-        file = plan_at(plan, engines.state)
+        file = kafka.plan_at(plan, engines.state)
         if not dry_run:
             file.ensure_free()
         known = file.load(without_reports=True).plan

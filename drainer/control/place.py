@@ -14,7 +14,7 @@ from pathlib import Path
 from drainer.host.trust import NotTrusted, ensure_own
 from drainer.model.listed import listed
 from drainer.store.place import PLANS, PlanPlace
-from drainer.store.plan_file import no_plan
+from drainer.store.saved_plan import no_plan
 
 OURS = "drainer"
 SUFFIX, PLAN = ".sock", ".plan"

@@ -101,14 +101,15 @@ class Lifecycle:
 
     def apply_pause(self) -> None:
         """Begin no calls while the drain is paused, or continue if it is not."""
-        # It also pauses while the lock is not confirmed, because another drain may have the lock.
+        # It also pauses while the lock is not confirmed, because another drain may have the lock,
+        # and while the journal waits for its place, because a kill would repeat all that finishes.
         self._work.pause(self._unsure is not None or self._control.paused is not None)
 
     @property
     def _unsure(self) -> str | None:
-        """The reason why nothing may begin until the lock is confirmed; None if it is."""
+        """The reason why nothing may begin for now; None if nothing is unsure."""
         if self._runtime.uptime() < self._lock.sure_until_s:
-            return None
+            return self._context.file.trouble
         return "the lock on the group is not confirmed, so drainer begins nothing new"
 
     def shut_down(self, request: Signalled, *, now: bool = False) -> None:

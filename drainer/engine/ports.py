@@ -170,6 +170,10 @@ class PlanStore(Protocol):
     def path(self) -> object:
         """The place of the plan, for people."""
 
+    @property
+    def trouble(self) -> str | None:
+        """The reason why the journal can't be written now; None while it can."""
+
     def start_journal(self, drain_id: str, generation: int) -> None: ...
 
     def append(self, record: Record) -> None: ...

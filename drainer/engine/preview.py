@@ -13,6 +13,7 @@ from drainer.model.deadline import DeadlineStatus
 from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan, OpenTransaction
 from drainer.model.rate_cap import Cap
+from drainer.model.settings import JOURNAL_INTERVAL_S
 from drainer.model.shown import Shown
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ class Preview(Shown):
     checks: tuple[str, ...] = ()  # What was checked and found right, each as a sentence.
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # What is neither a check nor a warning, each as a sentence.
+    makes_plan_place: str | None = None  # What will be created to keep the plan in.
+    journal_interval_s: float = JOURNAL_INTERVAL_S  # A kill repeats what finished in this time.
     makes_topic: str | None = None  # The dead-letter topic that will be created, if it is missing.
     batching: Batching | None = None  # None if a call of the handler has one sub-message.
     engine: ShownEngine = ShownEngine()

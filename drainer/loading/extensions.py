@@ -16,6 +16,7 @@ from drainer.errors import Refused
 # What ``pip install drainer[…]`` adds: packages that a drain in one process does not need.
 EXTRAS = {
     "spark": ("pyspark", "pyarrow", "pandas", "lz4", "obstore"),
+    "bucket": ("obstore",),
     "connect": ("grpc", "grpc_status", "zstandard"),
     "http": ("aiohttp",),
     "report": ("jinja2", "markupsafe"),
@@ -35,7 +36,7 @@ class Extension(StrEnum):
     REDRIVING = "drainer.letters.redriving"  # It makes the handler of a redrive.
     SPARK = "drainer.spark.api"
     SPARK_STATE = "drainer.spark.state.state"  # It keeps what tasks and the driver share.
-    STORED_PLAN = "drainer.spark.state.stored_plan"  # It keeps a plan at a URI.
+    BUCKET_PLAN = "drainer.store.plan_bucket"  # It keeps a plan in an object store.
 
     def load(self) -> Any:
         """Import the module. Raises ExtraMissing when its packages are not installed."""

@@ -21,7 +21,7 @@ from drainer.model.rate_cap import Cap
 from drainer.model.status import Summary
 from drainer.operations.letters import letter_writers
 from drainer.policy.rate_cap import BrokerCaps
-from drainer.store.plan_file import SavedPlan
+from drainer.store.saved_plan import SavedPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from drainer.kafka.loss import LogCheck
 from drainer.model.listed import counted, listed, name_lost
 from drainer.model.plan import OffsetPlan
 from drainer.operations.group import check_inactive, committed_offsets
-from drainer.store.plan_file import LoadedPlan
+from drainer.store.saved_plan import LoadedPlan
 from drainer.text.escape import command
 
 # A sentence that must be true, and the error if it is not.

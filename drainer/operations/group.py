@@ -13,7 +13,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import GroupLock, lock_group
 from drainer.model.listed import listed
 from drainer.model.plan import OffsetPlan
-from drainer.store.plan_file import LoadedPlan, SavedPlan
+from drainer.store.saved_plan import LoadedPlan, SavedPlan
 from drainer.text.escape import command
 
 WAIT_EVERY_S = 0.5

@@ -13,7 +13,7 @@ from drainer.model.listed import listed
 from drainer.model.plan import OffsetPlan
 from drainer.operations.examine import ensure_same_place
 from drainer.operations.group import committed_offsets, locked
-from drainer.store.plan_file import LoadedPlan, SavedPlan
+from drainer.store.saved_plan import LoadedPlan, SavedPlan
 
 NO_OFFSET = "no offset before the drain"
 

@@ -33,7 +33,7 @@ from drainer.operations.group import live_readers
 from drainer.operations.policy import Policy, resolve_policy
 from drainer.operations.start import Prepared, build_prepared
 from drainer.policy.rules import Selection
-from drainer.store.plan_file import LoadedPlan, SavedPlan
+from drainer.store.saved_plan import LoadedPlan, SavedPlan
 from drainer.text.mask import mask_text
 
 LoadHandler = Callable[[str, PayloadSettings, Mapping[str, str]], LoadedHandler]
@@ -184,7 +184,9 @@ def _resumed(
         loaded.plan.account,
         partitions=partitions,
         classes=classes,
-        generation=loaded.last_generation,
+        # One generation is left out. If the process of the last run is suspended, and not dead, it
+        # may still begin the journal that follows its last plan (store/plan_bucket.py).
+        generation=loaded.last_generation + 1,
         parked=loaded.plan.account.parked if parks else (),
         state=None,  # No tasks run yet, and the account has everything that former tasks reported.
     )

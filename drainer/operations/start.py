@@ -35,8 +35,9 @@ from drainer.operations.engine import IN_PROCESS, Engine
 from drainer.operations.group import check_inactive, committed_offsets, live_readers
 from drainer.operations.look import NOTHING_SEEN, Look, look, sampled
 from drainer.operations.policy import Policy, resolve_policy
-from drainer.store.place import PlanPlace, absolute, default_path
-from drainer.store.plan_file import LoadedPlan, SavedPlan, plan_at
+from drainer.store.place import PlanPlace, absolute, place_for
+from drainer.store.plan_file import plan_at
+from drainer.store.saved_plan import LoadedPlan, SavedPlan
 from drainer.text.escape import command
 
 UNKNOWN_HERE = "what another drain did above the committed offset is not known here"
@@ -121,8 +122,9 @@ def prepare(
     """
     _ensure_may_follow(running, {"--until": request.until != "end"})
     topic = cluster.topic(request.topic)
-    path = request.plan_path or default_path(request.topic, request.group, commits=request.commits)
-    file = plan_at(absolute(path))
+    path = place_for(request.plan_path, request.topic, request.group, commits=request.commits)
+    kept = partial(plan_at, client=lambda: cluster.settings)
+    file = kept(absolute(path))
     can_be_written = file.check_writable()
     seen = _check_plan(file, request, topic.topic_id)
     if seen is not None and not _did_nothing(seen):
@@ -166,8 +168,9 @@ def prepare(
         needs_yes=readers is not None,
         new_group=is_new and not new_group,
         notes=(UNKNOWN_HERE,) if is_blind else (),
+        makes_plan_place=file.makes,
     )
-    return build_prepared(cluster, found, request.handler, running, policy, plan_at(path), seen)
+    return build_prepared(cluster, found, request.handler, running, policy, kept(path), seen)
 
 
 def _ensure_may_follow(running: LocalSettings, is_ended_by: Mapping[str, bool]) -> None:
@@ -210,6 +213,7 @@ def build_prepared(
         batching=handler.batching,
         follows=running.follows,
         plan_path=file.path,
+        journal_interval_s=file.journal_interval_s,
         checks=(*found.checks, *checks, *on_target[0]),
         warnings=(*found.warnings, *warnings, *on_target[1], *tried),
         makes_topic=policy.makes,

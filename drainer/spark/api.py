@@ -55,8 +55,9 @@ from drainer.spark.session.settings import (
 )
 from drainer.spark.state.state import state_beside
 from drainer.spark.task.chunk import why_whole
-from drainer.store.place import PlanPlace, absolute, parse_place
-from drainer.store.plan_file import SavedPlan, plan_at
+from drainer.store.place import PlanPlace, absolute, is_in_topic, parse_place, place_for
+from drainer.store.plan_file import plan_at
+from drainer.store.saved_plan import SavedPlan
 from drainer.view.background import InBackground
 from drainer.view.live import progress_view
 from drainer.view.notebook import ProgramTerminal
@@ -166,7 +167,7 @@ def drain(
     from drainer.spark.session.start import interruptible  # noqa: PLC0415 - with PySpark
 
     session = Session.of(spark)
-    place = parse_place(str(plan))
+    place = place_for(parse_place(str(plan)), topic, group, commits=commit)
     connection = client_settings(client)
     loaded = handler_of(handler, payloads, connection.extras)
     request = Request(
@@ -178,7 +179,7 @@ def drain(
     resumes = ResumeRequest(failures, client_config=request.client_config, engine=SPARK)
     running = LocalSettings(concurrency=concurrency, options=dict(options or {}))
     settings = spark_settings(place, session.master, conf or {})
-    file = plan_at(absolute(place), settings.state)
+    file = plan_at(absolute(place), settings.state, lambda: connection)
     terminal, control = ProgramTerminal(), Control()
     stops = _StopRequests(control)
 
@@ -306,10 +307,10 @@ def spark_settings(
 ) -> SparkSettings:
     """Return the settings of a drain on Spark from what a person typed.
 
-    ``plan`` is the place of its plan. If that is a URI, all machines can reach it. So the state is
-    beside the plan, unless ``conf`` names another place. Raises UsageError.
+    ``plan`` is the place of its plan. If that is in an object store, all machines can reach it. So
+    the state is beside the plan, unless ``conf`` names another place. Raises UsageError.
     """
-    if isinstance(plan, str):
+    if isinstance(plan, str) and not is_in_topic(plan):
         conf = {STATE: state_beside(plan), **conf}
     return SparkSettings.of(master, conf)
 

@@ -1,5 +1,8 @@
 """The journal: what has finished since the plan was last written, appended in small batches.
 
+Beside a plan in a file, a journal is a file. Beside a plan in a bucket or a topic, it is numbered
+pieces, each with some of its lines (``JournalPieces``).
+
 Each record is a line: the CRC-32 of the rest in hex, a space, and JSON. The first line has the id
 of the drain, the number of records that its process had appended to earlier journals, and the
 generation of the plan that was on the disk when the journal began. Every other line has the
@@ -16,8 +19,10 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +36,7 @@ from drainer.model.codec import Kind, Whole
 from drainer.model.formats import JOURNAL
 from drainer.model.plan import OffsetPlan
 from drainer.store.atomic_file import open_new, prefix_of_new, write_all
+from drainer.store.place import PlanPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +59,7 @@ class JournalHead:
 
 @dataclass(frozen=True, slots=True)
 class JournalContent:
-    """The content of a journal file.
+    """The content of a journal.
 
     ``head`` is None if not even the first line is intact. ``torn`` is True if a record is damaged.
     That record and all records after it don't count. ``left_out`` has the intact ones after it.
@@ -123,6 +129,11 @@ def read_journal(path: Path) -> JournalContent:
             hint=f"{way_out(error, 'Make it readable.')} Without it, drainer would repeat what was"
             " done since the plan was last written.",
         ) from None
+    return parse_journal(lines)
+
+
+def parse_journal(lines: Iterable[bytes]) -> JournalContent:
+    """Return the content of a journal up to the first damaged line."""
     head: JournalHead | None = None
     records: list[Record] = []
     left_out: list[Record] = []
@@ -189,6 +200,104 @@ class JournalRecords(NamedTuple):
     last_generation: int
 
 
+class FoundJournal(NamedTuple):
+    """A journal beside a plan. ``name`` is for people, and ``read`` reads it."""
+
+    generation: int
+    name: str
+    read: Callable[[], JournalContent]
+
+
+def records_since(
+    plan: PlanPlace, written: OffsetPlan, journals: Iterable[FoundJournal], *, begun: bool
+) -> JournalRecords:
+    """Return the records that journals, in the order of their generations, add to a written plan.
+
+    A journal counts only if those before it are complete, which they may not be after a loss of
+    power. Otherwise a later journal could say that a sub-message is finished, while the record of
+    the one before it in its lane is lost, and a resume would handle the two in the wrong order.
+
+    ``begun`` says whether a running drain has a journal before it handles anything. Otherwise there
+    is none before its first record.
+
+    Raises what reading a journal raises, and PlanRefused if the plan is an old copy.
+    """
+    records: list[Record] = []
+    left_out: list[Record] = []
+    last, reached = written.account.generation, 0
+    torn = gap = found = False
+    for generation, name, read in journals:
+        last = max(last, generation)
+        if generation < written.account.generation:
+            continue  # The plan has its records, but the process ended before removing it.
+        content = read()
+        head = content.head
+        if head is not None and head.drain_id != written.terms.drain_id:
+            continue  # It belongs to another drain, whose plan had this name.
+        torn = torn or content.torn
+        if head is None:
+            continue  # The process ended before it wrote anything.
+        if head.plan > written.account.generation and not gap:
+            raise PlanRefused(
+                f"{plan} is older than its journal: it has generation"
+                f" {written.account.generation}, but {name} continues from {head.plan}",
+                hint="Put the newer plan back. If it is lost, start again with `drainer run`"
+                " and another --plan. It starts at the committed offset, and repeats what is"
+                " done above it.",
+            )
+        found = True
+        gap = gap or (generation > written.account.generation and head.follows > reached)
+        if gap:
+            left_out += content.records
+        else:
+            records += content.records
+            reached = head.follows + len(content.records)
+        left_out += content.left_out
+    torn = torn or gap or (begun and written.account.running and not found)
+    return JournalRecords(records, left_out, torn, last)
+
+
+class JournalPieces:
+    """Makes the lines of one process's journals for a place that keeps them in numbered pieces.
+
+    A journal has no piece before its first record, since a request costs more than a line in a
+    file.
+    """
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self._reached = 0  # The number of records in the journals so far.
+        self._head = b""  # The first line of the open journal, until it goes with the first record.
+
+    def start(self, drain_id: str, generation: int, synced: int) -> None:
+        """Begin the journal of a generation. ``synced`` is that of the plan that was written."""
+        self.generation = generation
+        self._head = encode_line(JournalHead(drain_id, self._reached, synced))
+
+    def lines(self, record: Record) -> bytes:
+        """Return the lines that append a record to the journal."""
+        head, self._head = self._head, b""
+        self._reached += 1
+        return head + encode_line(record_body(record))
+
+
+def joined(pieces: Mapping[int, bytes]) -> JournalContent:
+    """Return the content of a journal from its pieces, by their numbers, which begin with 1.
+
+    A piece that is missing before others counts as a damaged record.
+    """
+
+    def lines() -> Iterator[bytes]:
+        due = 1
+        for number in sorted(pieces):
+            if number != due:
+                yield b""
+            yield from pieces[number].splitlines(keepends=True)
+            due = number + 1
+
+    return parse_journal(lines())
+
+
 class Journals:
     """The journals of one plan: a file ``PLAN.journal-GENERATION`` for each of its generations."""
 
@@ -246,46 +355,10 @@ class Journals:
     def since(self, written: OffsetPlan) -> JournalRecords:
         """Return the records that journals add to the plan on the disk.
 
-        A journal counts only if those before it are complete, which they may not be after a loss of
-        power. Otherwise a later journal could say that a sub-message is finished, while the record
-        of the one before it in its lane is lost, and a resume would handle the two in the wrong
-        order.
-
-        Raises the errors of ``read_journal``, and PlanRefused if the plan is an old copy.
+        Raises the errors of ``read_journal`` and of ``records_since``.
         """
-        records: list[Record] = []
-        left_out: list[Record] = []
-        journals = self._all()
-        last = max([written.account.generation, *(generation for generation, _ in journals)])
-        reached, torn, gap, found = 0, False, False, False
-        for generation, path in journals:
-            if generation < written.account.generation:
-                continue  # The plan has its records, but the process ended before removing it.
-            content = read_journal(path)
-            head = content.head
-            if head is not None and head.drain_id != written.terms.drain_id:
-                continue  # It belongs to another drain, whose plan had this name.
-            torn = torn or content.torn
-            if head is None:
-                continue  # The process ended before it wrote anything.
-            if head.plan > written.account.generation and not gap:
-                raise PlanRefused(
-                    f"{self._plan} is older than its journal: it has generation"
-                    f" {written.account.generation}, but {path.name} continues from {head.plan}",
-                    hint="Put the newer plan back. If it is lost, start again with `drainer run`"
-                    " and another --plan. It starts at the committed offset, and repeats what is"
-                    " done above it.",
-                )
-            found = True
-            gap = gap or (generation > written.account.generation and head.follows > reached)
-            if gap:
-                left_out += content.records
-            else:
-                records += content.records
-                reached = head.follows + len(content.records)
-            left_out += content.left_out
-        torn = torn or gap or (written.account.running and not found)
-        return JournalRecords(records, left_out, torn, last)
+        found = (FoundJournal(n, path.name, partial(read_journal, path)) for n, path in self._all())
+        return records_since(self._plan, written, found, begun=True)
 
     def _all(self) -> list[tuple[int, Path]]:
         found = [

@@ -1,5 +1,7 @@
 """Where plans and states are: the path of a file, or the URI of an object in a store.
 
+A plan may also be in a topic: ``kafka://TOPIC/NAME``.
+
 A plan may come from a stranger, and drainer signs its requests to a store with this user's
 credentials. So the plan must not decide where requests go. The endpoint, and everything else that
 decides it, comes from a person: from ``drainer.state``, from the URI by which the person names the
@@ -11,18 +13,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 from drainer.errors import UsageError
 from drainer.model.terms import name_of
 
-PlanPlace: TypeAlias = Path | str  # A str is the URI of an object.
+PlanPlace: TypeAlias = Path | str  # A str is the URI of an object, or of a plan in a topic.
 
 PLANS = "*.plan.json"
 # The longest name of a plan. File systems allow 255 characters, and the names of the files beside
 # a plan are longer than its own.
 NAME_CHARACTERS = 200
+
+
+_IN_TOPIC = "kafka://"
+# Kafka's rule for names of topics. It excludes the slash, which separates the parts of a key.
+_NAME = re.compile(rf"(?!\.\.?$)[A-Za-z0-9._-]{{1,{NAME_CHARACTERS}}}", re.ASCII)
 
 
 def default_path(topic: str, group: str, *, commits: bool = True) -> Path:
@@ -32,11 +39,18 @@ def default_path(topic: str, group: str, *, commits: bool = True) -> Path:
 
 
 def parse_place(text: str) -> PlanPlace:
-    """Parse a path, which may begin with ``file://``, or the URI of an object.
+    """Parse a path, which may begin with ``file://``, or the URI of an object or a topic.
 
-    Raises UsageError for a path that names no file, such as ``.`` or an empty text.
+    Raises UsageError for a path that names no file, such as ``.`` or an empty text, and for a topic
+    or a name in it that can't be one.
     """
     is_file = text.startswith("file://")
+    if is_in_topic(text) and not all(map(_NAME.fullmatch, _parts_in_topic(text))):
+        raise UsageError(
+            f"{text!r} names no plan in a topic",
+            hint="Write it like kafka://TOPIC/NAME, without brokers: -b or --client-config names"
+            " them.",
+        )
     if "://" in text and not is_file:
         return text
     path = Path(unquote(urlsplit(text).path) if is_file else text)
@@ -48,12 +62,45 @@ def parse_place(text: str) -> PlanPlace:
     return path
 
 
+def is_in_topic(place: PlanPlace) -> TypeGuard[str]:
+    """Return whether a plan is in a topic."""
+    return isinstance(place, str) and place.startswith(_IN_TOPIC)
+
+
+def _parts_in_topic(uri: str) -> list[str]:
+    return uri.removeprefix(_IN_TOPIC).split("/", 1)
+
+
+def topic_and_name(uri: str) -> tuple[str, str]:
+    """Return the topic of a plan, and the plan's name in it. Raises UsageError without a name."""
+    topic, *name = _parts_in_topic(uri)
+    if not name:
+        raise UsageError(
+            f"{uri} names a topic, but no plan in it", hint=f"Name the plan: {uri}/TOPIC.GROUP"
+        )
+    return topic, name[0]
+
+
+def place_for(
+    place: PlanPlace | None, topic: str, group: str, *, commits: bool = True
+) -> PlanPlace:
+    """Return the place of the plan of a new drain, whose name may be left to drainer."""
+    if place is None:
+        return default_path(topic, group, commits=commits)
+    if not is_in_topic(place) or len(_parts_in_topic(place)) > 1:
+        return place
+    return f"{place}/{name_of(topic, group, '' if commits else '.again', NAME_CHARACTERS)}"
+
+
 def absolute(place: PlanPlace) -> PlanPlace:
     return place.absolute() if isinstance(place, Path) else place
 
 
 # The names that obstore has for the schemes of URIs.
-STORES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "abfss": "abfss"}
+STORES = {
+    **{"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs"},
+    **{"az": "az", "abfs": "abfs", "abfss": "abfss"},
+}
 _REGION_NAMES = ("region", "aws_region", "default_region", "aws_default_region")
 # No dot is allowed, because the region is a part of the host's name: s3.REGION.amazonaws.com.
 _REGION = re.compile(r"[a-z0-9-]+")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from drainer.core.batches import Batching, BatchOf
-from drainer.engine.preview import PartitionAction, Preview
+from drainer.engine.preview import PROCESS, PartitionAction, Preview
 from drainer.model.option import Concurrency
 from drainer.text.escape import command
 from drainer.view import caps, figures
@@ -34,7 +34,7 @@ def preview_page(action: Preview) -> Page:
             section(
                 "Plan",
                 deadline_field(action.deadline),
-                Field("plan", str(action.plan_path), "drainer saves progress here"),
+                *_plan(action),
                 Field("undo", undo, tone=Tone.COMMAND) if action.plan.terms.commits else None,
             ),
         ),
@@ -44,6 +44,17 @@ def preview_page(action: Preview) -> Page:
         data=action.as_json(),
         event="plan_of_action",
     )
+
+
+def _plan(action: Preview) -> Iterator[Item]:
+    """Yield where the plan is, what is created for it, and what a kill repeats."""
+    yield Field("plan", str(action.plan_path), "drainer saves progress here")
+    if action.makes_plan_place is not None:
+        yield Field("creates", action.makes_plan_place, "for the plan")
+    if action.engine.name == PROCESS:  # On Spark, the state of the tasks decides that.
+        seconds = figures.duration(action.journal_interval_s)
+        repeats = f"repeats what was in flight, or finished in the last {seconds}"
+        yield Field("after a kill", repeats)
 
 
 def _verb(action: Preview) -> str:

@@ -35,9 +35,9 @@ from drainer.model.progress import Counts, Outcome, Partial, checksum_keys
 from drainer.model.ranges import Range, ranges_of
 from drainer.model.sub_messages import SubKeys, identify
 from drainer.spark.assign.aggregation import OPEN_MOST, Aggregation, Slice, SliceTask
-from drainer.spark.state.objects import Objects
 from drainer.spark.state.records import Head, TaskRecords
 from drainer.store.journal import decode_line
+from drainer.store.objects import Objects
 
 Sub = tuple[int, int, int]  # partition, offset, index
 Op = str | tuple[str, ...] | None  # a sub-key, several of them, or a barrier

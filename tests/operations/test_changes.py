@@ -10,7 +10,8 @@ from drainer.model.account import Event, EventKind
 from drainer.operations.examine import changes, examine
 from drainer.operations.resume import resumed
 from drainer.operations.start import Prepared
-from drainer.store.plan_file import LoadedPlan, PlanFile
+from drainer.store.plan_file import PlanFile
+from drainer.store.saved_plan import LoadedPlan
 from fake_kafka import FakeCluster, FakeKafka, Log
 from kafka.topic import WAIT_S, eventually
 from operations.conftest import Story

@@ -29,6 +29,7 @@ from drainer.spark.session import settings
 from drainer.spark.session.settings import SparkSettings
 from drainer.spark.session.shipping import Shipped
 from drainer.spark.state.lease import LOCAL
+from drainer.spark.state.state import state_beside
 from drainer.spark.task.python_worker import HandlerSpec
 from drainer.store.plan_file import PlanFile
 from view import samples
@@ -95,14 +96,19 @@ def test_a_setting_for_spark_without_spark_is_refused_but_for_the_state_of_a_res
     assert state.state == "/state"
 
 
-def test_a_plan_at_a_uri_is_for_spark_and_has_its_state_beside_it() -> None:
+def test_a_plan_in_an_object_store_has_its_state_beside_it_on_spark() -> None:
     plan = "s3://bucket/orders.plan.json?region=eu-1"
-    with pytest.raises(UsageError, match="a drain in this process needs a file"):
-        EngineOptions(engine=IN_PROCESS, master="yarn").spark(plan)
+    assert EngineOptions(engine=IN_PROCESS, master="yarn").spark(plan) is None
     beside = EngineOptions(master="yarn").spark(plan).state
     assert beside == "s3://bucket/orders.plan.json.state?region=eu-1"
     named = EngineOptions(master="yarn", spark_conf={"drainer.state": "gs://drains/x"})
     assert named.spark(plan).state == "gs://drains/x"
+
+
+def test_a_plan_in_a_topic_has_its_state_in_the_current_folder() -> None:
+    plan = "kafka://drainer-plans/orders.indexer"
+    assert EngineOptions(master="local[2]").spark(plan).state is None
+    assert state_beside(plan) == str(Path("orders.indexer.state").absolute())
 
 
 @pytest.mark.parametrize(

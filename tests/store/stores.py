@@ -11,10 +11,11 @@ from builders import counts, progress_at
 from drainer.errors import PlanNotWritten, StateLost
 from drainer.model.progress import Partial, Progress
 from drainer.model.ranges import Range
-from drainer.spark.state.bucket import Bucket
+from drainer.spark.state.folder import Folder
 from drainer.spark.state.lease import LeaseTimes
-from drainer.spark.state.objects import Folder, Objects
 from drainer.spark.state.state import DriverControl, State
+from drainer.store.bucket import Bucket
+from drainer.store.objects import Objects
 
 TEST_PATH = ":".join(map(str, Path(__file__).parents[:2]))  # for processes of a test
 DRAIN = "20260101-180000-abcdef"

@@ -19,9 +19,9 @@ from obstore.exceptions import GenericError
 from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
 from drainer.sandbox.ports import free_port
 from drainer.spark.state import webhdfs
-from drainer.spark.state.bucket import Bucket
-from drainer.spark.state.objects import Objects
 from drainer.spark.state.state import open_objects
+from drainer.store.bucket import Bucket
+from drainer.store.objects import Objects
 from privileges import UNPRIVILEGED, for_root
 from store.plans import mode_of
 from store.stores import bucket, folder, names_in

@@ -15,7 +15,7 @@ from drainer.loading.extensions import ensure_installed
 from drainer.model.option import TEXT, ValueType, number, parse_size
 from drainer.spark.state import lease
 from drainer.spark.state.lease import LeaseTimes
-from drainer.spark.state.objects import STATES, check_uri
+from drainer.store.objects import STATES, check_uri
 from drainer.store.place import is_folder
 from drainer.text.secret import REDACTED, hides
 

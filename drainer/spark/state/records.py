@@ -26,8 +26,8 @@ from drainer.model.progress import Counts, Outcome, OutcomeRanges, Progress, mer
 from drainer.model.ranges import Range, Ranges, join_ranges
 from drainer.model.status import FailureStatus, LimitStatus, TimingStatus
 from drainer.model.unhandled import RuleStatus, Unhandled
-from drainer.spark.state.objects import Objects
 from drainer.store.journal import encode_line
+from drainer.store.objects import Objects
 
 # ``beat`` reports the status again after this time. In an object store each record is a request, so
 # there every record of what finished has the status, too.
@@ -172,6 +172,8 @@ class TaskRecords:
         status: returns the status of the task. It is called in the thread that calls ``append`` or
             ``beat``.
     """
+
+    trouble: str | None = None  # A task in trouble loses its lease.
 
     def __init__(
         self, objects: Objects, name: str, starts: Mapping[int, int], status: StatusOf

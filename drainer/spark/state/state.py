@@ -49,12 +49,13 @@ from drainer.model.formats import STATE
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings
 from drainer.policy.failures import Totals
+from drainer.spark.state.folder import Folder
 from drainer.spark.state.lease import LeaseTimes, Process, is_dead, this_process
-from drainer.spark.state.objects import STATES, WEBHDFS, Folder, Objects, check_uri
 from drainer.spark.state.records import ENDED, Head, StatusOf, TaskRecords
 from drainer.spark.state.webhdfs import WebHdfs
 from drainer.store.journal import decode_line, encode_line
-from drainer.store.place import PlanPlace, is_folder, split_uri
+from drainer.store.objects import STATES, WEBHDFS, Objects, check_uri
+from drainer.store.place import PlanPlace, is_folder, is_in_topic, split_uri, topic_and_name
 
 JOURNAL_LOCAL_S, JOURNAL_REMOTE_S = 0.05, 1.5  # A task writes its records at this interval.
 # Who waits for an object, such as a task for its share, looks for it at this interval.
@@ -178,6 +179,8 @@ class TaskShare:
 
 def state_beside(plan: PlanPlace) -> str:
     """Return the place beside a plan where its state is if nobody names another place."""
+    if is_in_topic(plan):  # A topic can't hold the state, so that is in the current folder.
+        plan = Path(topic_and_name(plan)[1])
     if isinstance(plan, Path):
         return str(plan.with_name(f"{plan.name}.state").absolute())
     place, mark, options = plan.partition("?")
@@ -218,8 +221,8 @@ def open_objects(uri: str) -> Objects:
         return Folder(Path(unquote(parts.path) if parts.scheme == "file" else uri))
     if parts.scheme == WEBHDFS:
         return WebHdfs(uri)
-    ensure_installed("spark", f"a state at {parts.scheme}://")
-    from drainer.spark.state.bucket import open_bucket  # noqa: PLC0415 - of the extra
+    ensure_installed("bucket", f"a state at {parts.scheme}://")
+    from drainer.store.bucket import open_bucket  # noqa: PLC0415 - of the extra
 
     return open_bucket(uri)
 

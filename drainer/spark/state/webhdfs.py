@@ -23,8 +23,8 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 import msgspec
 
 from drainer.errors import StateLost
-from drainer.spark.state.objects import Objects, out_of_reach
 from drainer.store.atomic_file import NEW
+from drainer.store.objects import Objects, out_of_reach
 from drainer.store.place import split_uri
 
 TIMEOUT_S = 5.0  # It is short compared with a lease, as for object stores.

@@ -20,11 +20,11 @@ from drainer.engine.checkpointer import JOURNAL_SHARE, JOURNAL_SLOWEST_S
 from drainer.errors import LockLost, Refused, StateLost, StateRefused
 from drainer.message import ShippedMessage
 from drainer.spark.state.lease import LOCAL, REMOTE, LeaseTimes
-from drainer.spark.state.objects import Objects
 from drainer.spark.state.records import TaskRecords
 from drainer.spark.state.state import REQUESTS_AT_ONCE, Attempt, DriverControl, State, open_objects
 from drainer.spark.task.python_worker import Fence
 from drainer.store.journal import decode_line, encode_line
+from drainer.store.objects import Objects
 
 NAME = "outcomes"  # In place of a drain's id.
 HEAD, ROWS = "head", "rows-"

@@ -338,6 +338,7 @@ class _NoRecords:
     """A ``PlanStore`` that keeps nothing: a table has no offsets to commit."""
 
     path = "the task"
+    trouble: str | None = None
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *args: None

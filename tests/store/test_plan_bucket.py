@@ -13,10 +13,10 @@ from obstore.store import MemoryStore
 
 from builders import changed
 from drainer.errors import LockLost, PlanNotWritten, PlanRefused, StateRefused, UsageError
-from drainer.spark.state import stored_plan
-from drainer.spark.state.bucket import Bucket
-from drainer.spark.state.stored_plan import StoredPlan
+from drainer.store import plan_bucket
+from drainer.store.bucket import Bucket
 from drainer.store.place import uri_to_keep, uri_to_open
+from drainer.store.plan_bucket import BucketPlan
 from drainer.store.plan_file import plan_at
 from store.plans import PLAN
 
@@ -53,14 +53,14 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Store:
 
 def use(monkeypatch: pytest.MonkeyPatch) -> Store:
     store = Store()
-    monkeypatch.setattr(stored_plan, "open_bucket", lambda uri: Bucket(cast("Any", store), uri))
-    monkeypatch.setattr(stored_plan, "TRY_FOR_S", 0.0)
-    monkeypatch.setattr(stored_plan, "TRY_AGAIN_S", 0.0)
+    monkeypatch.setattr(plan_bucket, "open_bucket", lambda uri: Bucket(cast("Any", store), uri))
+    monkeypatch.setattr(plan_bucket, "TRY_FOR_S", 0.0)
+    monkeypatch.setattr(plan_bucket, "TRY_AGAIN_S", 0.0)
     return store
 
 
 def test_what_was_written_is_loaded(store: Store) -> None:
-    written = StoredPlan(URI)
+    written = BucketPlan(URI)
     assert not written.exists
     written.write(PLAN)
     assert written.exists
@@ -71,7 +71,7 @@ def test_what_was_written_is_loaded(store: Store) -> None:
 
 def test_a_plan_that_is_not_there_is_refused(store: Store) -> None:
     with pytest.raises(PlanRefused, match=r"the plan s3://bucket.* does not exist"):
-        StoredPlan(URI).load()
+        BucketPlan(URI).load()
 
 
 @given(
@@ -84,8 +84,8 @@ def test_a_plan_that_is_not_there_is_refused(store: Store) -> None:
 def test_a_write_replaces_only_what_its_writer_read_or_wrote(steps: list[tuple[int, str]]) -> None:
     with pytest.MonkeyPatch.context() as patched:
         store = use(patched)
-        StoredPlan(URI).write(PLAN)
-        processes = [StoredPlan(URI), StoredPlan(URI)]
+        BucketPlan(URI).write(PLAN)
+        processes = [BucketPlan(URI), BucketPlan(URI)]
         newest, knowing = PLAN, set[int]()  # the plan there, and who read or wrote it
         for generation, (number, step) in enumerate(steps, start=100):
             plan = changed(PLAN, generation=generation)
@@ -97,7 +97,7 @@ def test_a_write_replaces_only_what_its_writer_read_or_wrote(steps: list[tuple[i
             arrives = number in knowing and step != "request"
             try:
                 processes[number].write(plan)
-            except LockLost:
+            except (LockLost, PlanRefused):
                 assert number not in knowing
             except PlanNotWritten:
                 assert step
@@ -106,21 +106,21 @@ def test_a_write_replaces_only_what_its_writer_read_or_wrote(steps: list[tuple[i
             store.lost = ""
             if arrives:
                 newest, knowing = plan, {number}
-            assert StoredPlan(URI).load().plan == newest
+            assert BucketPlan(URI).load().plan == newest
 
 
 def test_what_was_set_aside_comes_back_when_the_new_drain_could_not_begin(store: Store) -> None:
-    StoredPlan(URI).write(PLAN)
+    BucketPlan(URI).write(PLAN)
     first = changed(PLAN, drain_id="20260102-180000-abcdef", generation=1)
 
-    plan = StoredPlan(URI)
+    plan = BucketPlan(URI)
     aside = plan.archive(plan.load().plan)
     assert aside == f"s3://bucket/drains/orders.plan.{PLAN.terms.drain_id}.json?region=eu-1"
     plan.write(first)
-    assert StoredPlan(URI).load().plan == first
+    assert BucketPlan(URI).load().plan == first
     plan.rollback(first, aside)
 
-    assert StoredPlan(URI).load().plan == PLAN
+    assert BucketPlan(URI).load().plan == PLAN
     assert [each["path"] for each in store.list().collect()] == [NAME]
 
 
@@ -134,10 +134,10 @@ def test_what_was_set_aside_comes_back_when_the_new_drain_could_not_begin(store:
 def test_a_store_without_conditional_puts_is_refused(
     ignored: type, error: str, store: Store
 ) -> None:
-    StoredPlan(URI).acquire()
+    BucketPlan(URI).acquire()
     store.ignores = (ignored,)
     with pytest.raises(StateRefused, match=error):
-        StoredPlan(URI).acquire()
+        BucketPlan(URI).acquire()
     assert store.list().collect() == []
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from secrets import token_hex
@@ -19,7 +19,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import from_url
 
 from drainer.errors import StateRefused
-from drainer.spark.state.objects import REMOVE_TRIES, SECRET_WORDS, Objects, out_of_reach
+from drainer.store.objects import REMOVE_TRIES, SECRET_WORDS, Objects, out_of_reach
 from drainer.store.place import STORES
 
 if TYPE_CHECKING:
@@ -124,6 +124,15 @@ class Bucket(Objects):
 
         self._do("removed", remove)
 
+    def discard(self, names: Sequence[str]) -> None:
+        """Remove the objects of these names, as far as they exist. Raises StateLost."""
+
+        def discard() -> None:
+            with suppress(FileNotFoundError):
+                self._store.delete(names)
+
+        self._do("removed", discard)
+
     def _do(self, what: str, call: Callable[[], T]) -> T:
         try:
             return call()
@@ -146,8 +155,8 @@ def open_bucket(uri: str) -> Bucket:
     except (BaseError, OSError, ValueError) as error:
         raise StateRefused(
             f"can't use {uri}: {_reason(error)}",
-            hint="Write it like s3://bucket/path?region=eu-west-1, gs://bucket/path or"
-            " abfs://container@account.dfs.core.windows.net/path.",
+            hint="Write it like s3://bucket/path?region=eu-west-1, gs://bucket/path,"
+            " az://container/path or abfs://container@account.dfs.core.windows.net/path.",
         ) from error
     return Bucket(store, uri)
 

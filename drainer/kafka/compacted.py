@@ -1,0 +1,208 @@
+"""A compacted topic, of which one partition is read to its end, and written in order."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+from drainer.errors import (
+    DrainerError,
+    Interrupted,
+    PlanNotWritten,
+    PlanRefused,
+    Refused,
+    RightMissing,
+    TopicMissing,
+    Unresumable,
+    raised_as,
+)
+from drainer.kafka.answers import granting
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.producer import AcknowledgedProducer, Delivery, ProducerRecord, way_on
+from drainer.kafka.reader import RangeReader
+from drainer.kafka.settings import ISOLATION, ClientSettings
+from drainer.kafka.spans import BATCH_BYTES, PREFETCH_BYTES, SPAN_SILENCE_S
+
+# All records are in this partition, because claims need one order. More partitions, which somebody
+# may add, change nothing.
+PARTITION = 0
+REPLICAS_MOST = 3
+# A broker compacts only segments that are no longer written to, so they are small.
+CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(32 * 1024 * 1024)}
+IN_SYNC = "min.insync.replicas"
+WRITE_TIMEOUT_MS = 60 * 1000  # How long to wait for a broker that does not answer.
+CLOSE_S = 5.0
+READER, MARK = "drainer-plan", "drainer-record"
+_OTHERWISE = "or name another place with --plan."
+
+OnWritten = Callable[[DrainerError | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A compacted topic as it is, or as drainer would create it."""
+
+    exists: bool
+    replicas: int
+    in_sync: str  # Its min.insync.replicas.
+
+    def __str__(self) -> str:
+        return f"compacted, replication {self.replicas}, {IN_SYNC} {self.in_sync}"
+
+
+class CompactedTopic:
+    """One partition of a compacted topic. Its methods raise Refused unless they say otherwise.
+
+    ``read_on`` and the methods that wait for an answer are for one thread at a time. Any thread may
+    call ``send``.
+    """
+
+    def __init__(self, settings: ClientSettings, name: str) -> None:
+        self.name = name
+        # A plan is not written in transactions. Somebody else's must not hide it.
+        properties = {**settings.properties, ISOLATION: "read_uncommitted"}
+        self._settings = replace(settings, properties=properties)
+        self._reader: RangeReader | None = None
+        self._next: int | None = None  # The next offset to read.
+        self._producer: AcknowledgedProducer | None = None
+
+    @cached_property
+    def _cluster(self) -> Cluster:
+        return Cluster.connect(self._settings)
+
+    @property
+    def trouble(self) -> str | None:
+        """The reason why no records are acknowledged; None while they are, or if none was sent."""
+        return None if self._producer is None else self._producer.trouble
+
+    def shape(self) -> Shape:
+        """Ensure that the topic can hold a plan, or could be created, and return what it is like.
+
+        Raises Refused if it is not compacted, or if this user lacks a right.
+        """
+        name, cluster = self.name, self._cluster
+        try:
+            found = cluster.topic(name)
+            cluster.topic(name, "WRITE")
+        except TopicMissing:
+            most = len(cluster.admin.list_topics(timeout=cluster.timeout_s).brokers)
+            replicas = max(1, min(REPLICAS_MOST, most))
+            shape = Shape(False, replicas, str(max(1, replicas - 1)))
+            self._create(shape, only_check=True)
+            return shape
+        except RightMissing as error:
+            raise RightMissing(
+                f"can't keep a plan in topic {name}: {error}",
+                hint=f"{granting('READ and WRITE', f'topic {name}')}, {_OTHERWISE}",
+            ) from error
+        config = cluster.topic_config(name)
+        if not config:
+            raise RightMissing(
+                f"this user may not see whether topic {name} is compacted, and would keep a plan",
+                hint=f"{granting('DESCRIBE_CONFIGS', f'topic {name}')}, {_OTHERWISE}",
+            )
+        if (policy := config.get("cleanup.policy")) != "compact":
+            raise PlanRefused(
+                f"topic {name} has cleanup.policy={policy}, so it would lose a plan, or grow for"
+                " ever",
+                hint=f"Set cleanup.policy=compact if the topic has only plans, {_OTHERWISE}",
+            )
+        replicas = len(found.replicas[PARTITION].all)
+        return Shape(True, replicas, config.get(IN_SYNC, "1"))
+
+    def make(self) -> None:
+        """Create the topic if it does not exist, or else ensure that it can hold a plan."""
+        shape = self.shape()
+        if not shape.exists:
+            self._create(shape)
+            self._cluster.topic(self.name)
+
+    def _create(self, shape: Shape, *, only_check: bool = False) -> None:
+        rights = granting("CREATE, READ and WRITE", f"topic {self.name}")
+        hint = f"{rights}, request a compacted topic, {_OTHERWISE}"
+        with raised_as(Refused, about="can't keep a plan there: ", hint=hint):
+            self._cluster.create_topic(
+                *(self.name, 1, {**CONFIG, IN_SYNC: shape.in_sync}),
+                replicas=shape.replicas,
+                kind="plan ",
+                only_check=only_check,
+            )
+
+    def read_on(self) -> Iterator[tuple[bytes, bytes | None]]:
+        """Read keys and values from where the last call ended to the end that the log has now.
+
+        Raises TopicMissing if there is no topic.
+        """
+        if self._reader is None:
+            topic = self._cluster.topic(self.name)
+            self._next = self._cluster.log_starts(self.name, (PARTITION,))[PARTITION]
+            self._reader = RangeReader(
+                *(self._settings, self.name, topic.topic_id, READER),
+                prefetch_bytes=PREFETCH_BYTES,
+                batch_bytes=BATCH_BYTES,
+            )
+        reader, begin = self._reader, self._next
+        assert begin is not None, "it is set with the reader"
+        end, _ = self._cluster.log_ends(self.name, (PARTITION,))[PARTITION]
+        with raised_as(Refused, Interrupted, Unresumable, about="can't read the plan: "):
+            if begin < end:
+                reader.assign({PARTITION: (begin, end)})
+            while begin < end and reader.open:
+                for batch in reader.poll():
+                    for record in batch.records:
+                        if (key := record.key()) is not None:
+                            yield key, record.value()
+                reader.ensure_progress(SPAN_SILENCE_S)
+        self._next = end
+
+    def send(self, key: bytes, value: bytes | None, on_written: OnWritten) -> None:
+        """Begin to write a record, without blocking. Records keep their order.
+
+        ``on_written`` is called once, mostly from another thread: with None once all in-sync
+        replicas have the record, or with PlanNotWritten.
+        """
+        if self._producer is None:
+            self._producer = AcknowledgedProducer(
+                *(self._settings, self.name, "drainer-plan-topic", WRITE_TIMEOUT_MS), linger_ms=0
+            )
+        mark = MARK, secrets.token_bytes(8)
+        report = partial(self._reported, on_written)
+        self._producer.send(ProducerRecord(value, key, (mark,), mark, report, PARTITION))
+
+    def write(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Write records, and return when all in-sync replicas have them. Raises PlanNotWritten."""
+        written: list[Future[None]] = []
+        for key, value in records:
+            future = Future[None]()
+            written.append(future)
+            self.send(key, value, partial(_settle, future))
+        wait(written)
+        for future in written:
+            future.result()
+
+    def close(self) -> None:
+        """Give up what is not written yet after a while, and close the clients."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.close(CLOSE_S)
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    def _reported(self, on_written: OnWritten, _: ProducerRecord, answer: Delivery) -> None:
+        if answer is None:
+            on_written(None)
+            return
+        reason, hint = str(answer), "Resume once the topic can be written."
+        if not isinstance(answer, DrainerError):
+            reason, hint = answer.str(), way_on(self.name, answer.code()) or hint
+        on_written(PlanNotWritten(f"can't write to topic {self.name}: {reason}", hint=hint))
+
+
+def _settle(future: Future[None], error: DrainerError | None) -> None:
+    with suppress(Exception):
+        future.set_result(None) if error is None else future.set_exception(error)
