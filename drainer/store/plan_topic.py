@@ -144,12 +144,12 @@ class TopicPlan(SavedPlan):
             found = None
         if found is None:
             raise no_plan(self._uri)
-        self._known = self._log.version
         return found.data
 
     def _journals_since(self, written: OffsetPlan) -> JournalRecords:
         snapshot = self._log.snapshot
         assert snapshot is not None, "the plan was read from it"
+        self._known = self._log.version
         found = (
             FoundJournal(n, f"its journal {n}", partial(joined, pieces))
             for n, pieces in self._log.journals(snapshot.owner).items()
