@@ -39,8 +39,9 @@ from drainer.model.status import Status, Summary
 from drainer.model.terms import BY_HANDLER, PayloadSettings
 from drainer.operations.drain import Callbacks
 from drainer.operations.drain import drain as run_drain
+from drainer.operations.repeat import prepare_run
 from drainer.operations.resume import ResumeRequest, prepare_resume
-from drainer.operations.start import Prepared, Request, prepare
+from drainer.operations.start import Prepared, Request
 from drainer.store.place import parse_place
 from drainer.store.plan_file import plan_at
 
@@ -115,6 +116,7 @@ def drain(
     until: str = "end",
     commit: bool = True,
     first: Expressions = (),
+    or_resume: bool = False,
     settings: LocalSettings = DEFAULTS,
     failures: FailureSettings = DEFAULT_FAILURES,
     payloads: PayloadSettings = BY_HANDLER,
@@ -136,6 +138,8 @@ def drain(
         from_, until: where the backlog begins and ends, as ``--from`` and ``--until`` take them.
         commit: False drains a range again and leaves the group and its consumers alone.
         first: expressions, or one; sub-messages that match are drained before the rest.
+        or_resume: if the plan is there, resume its drain. If that is over, return how it ended, and
+            do nothing. A plan of another drain, handler or destination is refused.
         settings: concurrency, memory, the handler's own options, and how to stop.
         failures: retries, what happens to sub-messages that fail, what to skip, and how fast to go.
         payloads: how messages are decoded and split, if the handler does not do that itself.
@@ -170,7 +174,9 @@ def drain(
         commits=commit,
     ).configured(settings.options)
     with Cluster.connect(connection) as cluster:
-        prepared = prepare(cluster, request, settings)
+        prepared = prepare_run(cluster, request, settings, or_resume=or_resume)
+        if isinstance(prepared, Summary):
+            return done(prepared)
         return _finish(*(cluster, prepared, settings, control), on_preview, on_status, on_message)
 
 

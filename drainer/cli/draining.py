@@ -185,6 +185,13 @@ class Followers:
             self._terminal.warn(f"the drain is over, but its report is incomplete: {why}")
 
 
+def show_ended(terminal: Terminal, summary: Summary, oversight: OversightOptions) -> int:
+    """Show how a drain ended that was over before this command, and return its exit code."""
+    summary = oversight.accepting(summary)
+    show_summary(terminal, summary)
+    return summary.exit_code
+
+
 def preview_and_drain(
     context: typer.Context,
     terminal: Terminal,
@@ -250,7 +257,7 @@ def preview_and_drain(
             also = "with all options that you gave: the plan does not have them yet"
             show_cut_short(terminal, error, action.plan_path, resuming(), also)
             return error.exit_code
-    followers.end(summary)
+    followers.end(summary := oversight.accepting(summary))
     oversight.linger(terminal)
     ignore_signals()
     return summary.exit_code

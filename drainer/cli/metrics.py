@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from drainer.cli.answer import LogFormat
 from drainer.cli.options import REPORT, YES
 from drainer.engine.signals import signals_to
+from drainer.errors import EXIT_DONE
 from drainer.model.listed import round_duration
 from drainer.model.option import ADDRESS, DURATION, as_field, option
 from drainer.view.report.file import ReportFile
@@ -19,6 +20,7 @@ from drainer.view.terminal import Terminal
 
 if TYPE_CHECKING:
     from drainer.metrics.server import MetricsServer
+    from drainer.model.status import Summary
 
 
 _monitoring = partial(option, panel="Monitoring", resumes=True)
@@ -49,6 +51,9 @@ class OversightOptions:
     on_late: str | None = _hook(
         "Command to run once the deadline can't be met, with the status on stdin."
     )
+    accept_dead_letters: bool = option(
+        "Exit with 0 instead of 6 if dead letters are all that is left.", False, panel="Output"
+    )
     report: ReportFile | None = as_field(REPORT)
     yes: bool = as_field(YES)
 
@@ -68,6 +73,16 @@ class OversightOptions:
             terminal.print_line(f"metrics: {metrics.url}")
             terminal.print_line(f"page: {metrics.page_url}")
             yield metrics
+
+    def accepting(self, summary: Summary) -> Summary:
+        """Return the summary, with the exit code 0 if it has only dead letters that are accepted.
+
+        Records that are lost, sub-messages that failed without a letter, and letters that a redrive
+        left alone are never accepted.
+        """
+        if self.accept_dead_letters and summary.only_dead:
+            return replace(summary, exit_code=EXIT_DONE, accepted=True)
+        return summary
 
     def linger(self, terminal: Terminal) -> None:
         """Keep serving the metrics after the end of the drain, so that the last scrape gets them.

@@ -337,6 +337,14 @@ Plan: TypeAlias = Annotated[
         metavar="FILE|URI",
     ),
 ]
+OrResume: TypeAlias = Annotated[
+    bool,
+    Option(
+        "If the plan is there, resume its drain, or repeat how it ended. For schedulers.",
+        False,
+        panel="Drain",
+    ),
+]
 Limits: TypeAlias = Annotated[
     CapCurve | None,
     Option(

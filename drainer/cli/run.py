@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -10,10 +11,12 @@ from drainer.cli.command import changing
 from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.cli.engines import EngineOptions
 from drainer.cli.metrics import OversightOptions
-from drainer.cli.options import DrainOptions, DryRun, Latency, Limits, Plan, WaitForGroup
+from drainer.cli.options import DrainOptions, DryRun, Latency, Limits, OrResume, Plan, WaitForGroup
+from drainer.engine.preview import PROCESS, SPARK
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.loading.extensions import Extension
 from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, LocalSettings
+from drainer.model.status import Summary
 from drainer.view.terminal import Terminal
 
 
@@ -25,6 +28,7 @@ def run(
     dry_run: DryRun,
     wait: WaitForGroup,
     plan: Plan,
+    or_resume: OrResume,
     running: LocalSettings,
     failures: Annotated[FailureSettings, DEFAULT_FAILURES],
     latency: Latency,
@@ -45,16 +49,17 @@ def run(
     - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --retries 5 --on-failure dead-letter --max-failures 1%`
     - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --first "payload.customer == 42"`
     - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --engine spark -c 2000`
+    - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --or-resume --yes`
     - `drainer run --topic orders --group indexer --handler print -b localhost:9092 --partition 3 --from earliest --yes -o json`
     """  # noqa: E501 - an example has to be on one line to be copied
     # These import the engine and librdkafka, which the help does not need.
     from drainer.cli import draining  # noqa: PLC0415
     from drainer.operations.group import await_inactive  # noqa: PLC0415
-    from drainer.operations.start import prepare  # noqa: PLC0415
+    from drainer.operations.repeat import prepare_run  # noqa: PLC0415
 
     with oversight.serving(terminal) as metrics:
         engines.ensure_used(context)
-        spark = engines.spark(plan)
+        spark = engines.spark(plan, resumes=or_resume)
         if latency is not None and not dry_run:
             raise UsageError("--latency only applies to an estimate", hint="Add --dry-run.")
         question = None
@@ -64,13 +69,25 @@ def run(
         given = what, settings.extras, kafka, failures, limits, running.options, plan
         request = draining.request_of(*given)
         with connect(settings) as cluster:
-            await_inactive(cluster, request.group, request.topic, wait, terminal.print_line)
-            prepared = engines.resolve(prepare(cluster, request, running), spark)
-            if dry_run:
+            names = request.group, request.topic
+            await_group = partial(await_inactive, cluster, *names, wait, terminal.print_line)
+            prepared = prepare_run(
+                *(cluster, request, running),
+                or_resume=or_resume,
+                state=engines.state,
+                engine=PROCESS if spark is None else SPARK,
+                asks=dry_run or not oversight.yes,
+                wait=await_group,
+            )
+            if isinstance(prepared, Summary):
+                return draining.show_ended(terminal, prepared, oversight)
+            prepared = engines.resolve(prepared, spark)
+            if dry_run and not prepared.action.resumes:
                 estimate = Extension.ESTIMATE.load().estimate_dry_run
                 action, found = estimate(terminal, cluster, prepared, request, question)
                 draining.report_dry_run(terminal, action, found, report=oversight.report)
                 return EXIT_DONE
             return draining.preview_and_drain(
-                *(context, terminal, cluster, prepared, running, metrics, oversight), dry_run=False
+                *(context, terminal, cluster, prepared, running, metrics, oversight),
+                dry_run=dry_run,
             )

@@ -137,7 +137,7 @@ def given_up_before(context: DrainContext) -> int:
     account, terms = context.plan.account, context.plan.terms
     if terms.redrive is not None and terms.failures.dead_letter_topic in (None, terms.topic):
         return context.this_pass.given_up
-    return account.counts()[1].given_up - account.unhandled.dead_by_request
+    return account.gave_up
 
 
 def halted_at(sub: SubMessage, error: BaseException, why: str | None) -> DrainerError:

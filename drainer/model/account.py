@@ -358,9 +358,23 @@ class Account(JsonRecord):
             return "undone"
         if self.running or self.complete:
             return "killed" if self.running else "done"
-        end = self.last_end
-        word = re.split(r"\W", "".join(end.details))[0] if end is not None else ""
+        word = "" if self.last_end is None else _how(self.last_end)
         return word if word in ENDS else "stopped"
+
+    @property
+    def over(self) -> Event | None:
+        """The event with which the drain ended because all that was asked of it is done.
+
+        It is None if the last run was cut short or still runs, or if the group was put back.
+        """
+        end = self.last_end if self.undone is None else None
+        is_all = self.complete or self.classes.stops
+        return end if end is not None and is_all and _how(end) not in ENDS else None
+
+    @property
+    def gave_up(self) -> int:
+        """How many sub-messages were given up, apart from those that a rule diverted."""
+        return self.counts()[1].given_up - self.unhandled.dead_by_request
 
     def last_run(self, now: datetime) -> str:
         """Return how the last run ended: ``ended at 17:06, halted: 3 lanes are parked``."""
@@ -513,6 +527,11 @@ class Account(JsonRecord):
                     Predicate(where)
         except UsageError as error:
             raise damaged(f"it has a class that can't be understood: {error}") from None
+
+
+def _how(end: Event) -> str:
+    """Return the first word of how a run ended; one of ``ENDS`` if it was cut short."""
+    return re.split(r"\W", "".join(end.details))[0]
 
 
 def _check_progress(where: str, part: PartitionPlan, progress: Progress) -> None:

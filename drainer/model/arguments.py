@@ -29,6 +29,7 @@ _ARGUMENTS = {
     "client-config": "client",
     "accept-gap": "accept_gap=True",
     "no-commit": "commit=False",
+    "or-resume": "or_resume=True",
     "-b": "bootstrap.servers",
     "-X": "client",
 }

@@ -579,6 +579,9 @@ class Summary(Shown):
     barrier: str | None = None  # the expression of ``--barrier``
     commits: bool = True  # whether the drain commits offsets for the group
     unread: str = ""  # the offsets that a run of one class did not read, and why
+    # When an earlier command ended the drain, so that this one did nothing; None if this one did.
+    ended_before: str | None = None
+    accepted: bool = False  # whether the exit code is 0 because dead letters are accepted
 
     @property
     def messages(self) -> Counts:
@@ -602,6 +605,12 @@ class Summary(Shown):
     def reached_its_end(self) -> bool:
         """Whether the drain was not cut short, although some of it may be dead letters."""
         return self.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS)
+
+    @property
+    def only_dead(self) -> bool:
+        """Whether dead letters are all that keeps the exit code from being 0."""
+        others = self.lost or self.sub_messages.failed or self.left_alone
+        return self.exit_code == EXIT_DEAD_LETTERS and not others
 
     @property
     def resume(self) -> str | None:
@@ -652,5 +661,5 @@ class Summary(Shown):
 _OF_THE_END = (
     *("status", "exit_code", "error", "hint", "resume", "undo", "conserved", "partitions", "plan"),
     *("handler", "commits", "engine", "engine_counts", "history", "left_alone"),
-    *("originals_kept", "open_transactions"),
+    *("originals_kept", "open_transactions", "ended_before"),
 )

@@ -67,7 +67,7 @@ def _in_passes(context: LocalContext, engine: Engine, passes: list[Summary]) -> 
             progress = replace(found.last.progress, classes=statuses)
             found = replace(found, last=replace(found.last, progress=progress))
             if classes.left_over:
-                return _waits(found, unread)
+                return waiting(found, unread)
             return replace(found, status=CLASS_DONE)
         if context.control.stopped is not None:
             return _stopped(passes, context.control.stopped)
@@ -75,20 +75,20 @@ def _in_passes(context: LocalContext, engine: Engine, passes: list[Summary]) -> 
     return _together(passes)
 
 
-def _waits(summary: Summary, unread: Mapping[str, str]) -> Summary:
+def waiting(summary: Summary, unread: Mapping[str, str]) -> Summary:
     """Return the summary of a drain with --only whose classes are not completely drained.
 
     ``unread`` describes the offsets that this run did not search, by class.
     """
-    waiting = []
+    left = []
     for each in summary.last.progress.classes:
         many = counted(each.deferred, "selected sub-message")
         what = [f"{many} of {each.where}"] if each.deferred else []
         if each.cut:
             what.append(f"all of {each.where} in {unread.get(each.where) or UNREAD}")
-        waiting += what
+        left += what
     cause = ClassWaits(
-        f"{'; '.join(waiting)} wait behind others that --only leaves out, in their lanes or before"
+        f"{'; '.join(left)} wait behind others that --only leaves out, in their lanes or before"
         " a barrier",
         hint="Resume to drain them in order, with the rest. To drain less, resume with an --only"
         " that selects all sub-messages of their sub-keys.",

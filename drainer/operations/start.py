@@ -72,6 +72,11 @@ class Request:
         return replace(self, handler=handler)
 
     @property
+    def place(self) -> PlanPlace:
+        """The place of the plan, which may be a default."""
+        return place_for(self.plan_path, self.topic, self.group, commits=self.commits)
+
+    @property
     def range(self) -> DrainRange:
         """The range to drain. Raises UsageError if there is no such range."""
         from_ = self.from_ if self.redrive is None else "committed-or-earliest"
@@ -122,7 +127,7 @@ def prepare(
     """
     _ensure_may_follow(running, {"--until": request.until != "end"})
     topic = cluster.topic(request.topic)
-    path = place_for(request.plan_path, request.topic, request.group, commits=request.commits)
+    path = request.place
     kept = partial(plan_at, client=lambda: cluster.settings)
     file = kept(absolute(path))
     can_be_written = file.check_writable()
@@ -202,9 +207,7 @@ def build_prepared(
     messages = cache(partial(sampled, cluster, plan))
     checks, warnings = handler.check_before_preview(messages)
     earlier = {} if seen is None or _finished_nothing(seen) else seen.plan.terms.options
-    on_target = handler.look_at_target(
-        plan.terms.topic, lambda topic: len(written_topic(cluster, topic).partitions), earlier
-    )
+    on_target = look_at_target(cluster, handler, plan.terms.topic, earlier)
     examples, tried, is_unlikely = _looked(handler, found, seen, messages)
     options = handler.kept_options(plan.terms.options)
     action = replace(
@@ -226,6 +229,20 @@ def build_prepared(
         return prepared
     capped: Prepared = Extension.LIMITS.load().within_limits(cluster, prepared, plan.terms.limits)
     return capped
+
+
+def look_at_target(
+    cluster: Cluster, handler: LoadedHandler, topic: str, earlier: Mapping[str, str]
+) -> tuple[list[str], list[str]]:
+    """Let the handler of a drain of this topic look at the topic that it writes to.
+
+    See ``LoadedHandler.look_at_target``.
+    """
+
+    def partitions_of(name: str) -> int:
+        return len(written_topic(cluster, name).partitions)
+
+    return handler.look_at_target(topic, partitions_of, earlier)
 
 
 def _looked(
@@ -376,14 +393,7 @@ def _check_plan(file: SavedPlan, request: Request, topic_id: str) -> LoadedPlan 
         return None
     path, seen = file.path, file.load()
     known = seen.plan
-    requested = topic_id, request.group, request.commits
-    if (known.terms.topic_id, known.terms.group, known.terms.commits) != requested:
-        kept = "" if known.terms.commits else ", without commits"
-        raise PlanRefused(
-            f"{path} is the plan of another drain: topic {known.terms.topic}"
-            f" ({known.terms.topic_id}), group {known.terms.group}{kept}",
-            hint="Name another file with --plan.",
-        )
+    ensure_of_drain(path, known.terms, request, topic_id)
     if not known.account.complete:
         file.ensure_free()
         redrives = None not in (request.redrive, known.terms.redrive)
@@ -397,6 +407,21 @@ def _check_plan(file: SavedPlan, request: Request, topic_id: str) -> LoadedPlan 
                 f" {known.account.resuming.way(path)}",
             )
     return seen
+
+
+def ensure_of_drain(path: PlanPlace, known: Terms, request: Request, topic_id: str) -> None:
+    """Ensure that the plan at a place is of the topic and the group that are to be drained.
+
+    Raises PlanRefused if it is not.
+    """
+    requested = topic_id, request.group, request.commits
+    if (known.topic_id, known.group, known.commits) != requested:
+        kept = "" if known.commits else ", without commits"
+        raise PlanRefused(
+            f"{path} is the plan of another drain: topic {known.topic}"
+            f" ({known.topic_id}), group {known.group}{kept}",
+            hint="Name another file with --plan.",
+        )
 
 
 def _did_nothing(seen: LoadedPlan) -> bool:

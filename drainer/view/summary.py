@@ -11,7 +11,7 @@ from pathlib import Path
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
 from drainer.errors import DrainerError, Signalled, Unresumable
-from drainer.model.account import Event, EventKind, ParkedLanes, last_end
+from drainer.model.account import Event, EventKind, ParkedLanes, clock, last_end
 from drainer.model.listed import given_up_words, name_lost
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import DONE, OTHERWISE, Counts
@@ -160,6 +160,9 @@ def summary_page(summary: Summary) -> Page:
 def _run(summary: Summary) -> Line:
     """Return how long the run took, when it ended, and how long before or after its deadline."""
     last, end, found = summary.last, last_end(summary.history), summary.last.progress.deadline
+    if summary.ended_before is not None:
+        done = f"the drain of this plan was done at {clock(summary.ended_before)}"
+        return Line(f"  this command did nothing, because {done}", Tone.QUIET)
     words, tone = f"this run: {figures.duration(last.timing.elapsed_s)}", Tone.QUIET
     if end is not None:
         at = datetime.fromisoformat(end.at)
@@ -338,7 +341,7 @@ def _headline(summary: Summary) -> Line:
             if summary.sub_messages.skipped:
                 done += f", {figures.count(summary.sub_messages.skipped)} of them skipped"
             text, tone, mark = verb, Tone.GOOD, OK
-            if summary.exit_code:
+            if summary.exit_code or summary.accepted:
                 text, tone, mark = f"{verb}, {_shortcomings(summary)}", Tone.WARN, WARN
             elif NOT_MATCHED in (summary.left_alone or ()) and not summary.messages.finished:
                 text, tone, mark = "No letter matched the filter", Tone.WARN, WARN

@@ -29,6 +29,7 @@ SHOWN = {
     ("operations/examine.py", "_log"): "command/test_outside.py",
     ("operations/examine.py", "group_offsets"): "test_a_group_that_was_moved",
     ("operations/resume.py", "_ensure_same_split"): "command/test_first.py",
+    ("operations/repeat.py", "_ensure_same"): "command/test_or_resume.py",
     ("operations/start.py", "_check_plan"): "command/test_plan_place.py",
     ("operations/start.py", "_check_committed"): "operations/test_beginning.py",
     ("store/journal.py", "since"): "of a journal without its plan: store/test_plan_file.py",

@@ -53,7 +53,7 @@ def redrive(
     failures: Annotated[FailureSettings, DEAD_AGAIN, without("dead_letter_topic")],
     engines: EngineOptions,
     limits: Limits,
-    oversight: Annotated[OversightOptions, without("on_late")],
+    oversight: Annotated[OversightOptions, without("on_late", "accept_dead_letters")],
     terminal: Terminal,
 ) -> int:
     """Run dead letters through a handler again, in lane order.
