@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from drainer.errors import UsageError, WrongValue
+from drainer.host.memory import memory_limit
 from drainer.model.codec import JsonRecord, Whole
 from drainer.model.deadline import DEADLINE
 from drainer.model.listed import round_duration
@@ -297,6 +298,10 @@ DEFAULT_FAILURES = FailureSettings()
 PLAN_INTERVAL_S = 1.0
 JOURNAL_INTERVAL_S = 0.05
 
+_BUFFER_MOST = 256 * 1024 * 1024
+# The rest of a container's memory is for Python, the Kafka client and the handler.
+BUFFER_BYTES = min(_BUFFER_MOST, (memory_limit() or 4 * _BUFFER_MOST) // 4)
+
 _drain = partial(option, panel="Drain", resumes=True)
 
 
@@ -317,7 +322,11 @@ class LocalSettings(JsonRecord):
         live=True,
     )
     buffer_bytes: OrText[int] = _drain(
-        "Memory for messages that are read but not done.", 256 * 1024 * 1024, SIZE, tune=True
+        "Memory for messages that are read but not done.",
+        BUFFER_BYTES,
+        SIZE,
+        tune=True,
+        unset="256MiB, or a quarter of the memory that cgroups allow if that is less",
     )
     grace_s: OrText[float] = _drain(
         "Time that the first Ctrl-C waits for calls in flight.",

@@ -25,7 +25,7 @@ class Again:
         self.command = command
         self.topic = command.topic(operations(40))
 
-    def __call__(self, *more: str, **options: object) -> Running:
+    def __call__(self, *more: str, **options: Any) -> Running:
         words = ("--or-resume", "-c", "4", "-o", "json")
         return self.command.begin(self.topic, *words, *more, **options)
 
