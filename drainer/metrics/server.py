@@ -148,6 +148,7 @@ class MetricsServer:
         self._collector: StatusCollector | None = None
         self._page: PageMaker | None = None
         self._seen_s: float | None = None
+        self._why_not = "not draining yet"  # It is empty while the drain reads and handles.
         self.ended = False
         try:
             family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -181,13 +182,15 @@ class MetricsServer:
 
         def update(status: Status) -> None:
             self._seen_s = monotonic()
+            health = status.health
+            self._why_not = (health.is_kept_waiting and health.trouble) or ""
             collector.update(status)
 
         return update
 
     def end(self, summary: Summary) -> None:
         """Serve the end of the drain until the port is closed."""
-        self.ended = True
+        self.ended, self._why_not = True, "the drain has ended"
         if self._collector is not None:
             self._collector.end(summary)
 
@@ -215,7 +218,7 @@ class MetricsServer:
                 well = self.ended or silent_s < SILENT_S
                 return _health(well, "healthy", f"no status from the drain for {silent_s:.0f} s")
             case "/readyz":
-                return _health(self._seen_s is not None, "draining", "not draining yet")
+                return _health(not self._why_not, "draining", self._why_not)
         text = "there are /, /metrics, /healthz and /readyz\n"
         return HTTPStatus.NOT_FOUND, TEXT, text, {}
 

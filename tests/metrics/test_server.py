@@ -142,6 +142,10 @@ def test_a_page_and_two_answers_for_who_looks_after_processes(
     update(a_status())
     page.add(a_status())
     assert get(server, "readyz")[:2] == (200, "draining\n")
+    update(a_status(trouble="no answer from broker 1", is_kept_waiting=True))
+    assert get(server, "readyz")[:2] == (503, "no answer from broker 1\n")
+    update(a_status(trouble="the commit waits"))
+    assert get(server, "readyz")[0] == 200
     code, body, headers = get(server, "")
     assert code == 200
     assert "25m 40s left" in body
@@ -158,6 +162,7 @@ def test_a_page_and_two_answers_for_who_looks_after_processes(
     assert get(server, "healthz")[0] == 503
     server.end(a_summary())
     assert get(server, "healthz")[0] == 200
+    assert get(server, "readyz")[:2] == (503, "the drain has ended\n")
 
 
 @pytest.mark.parametrize(
