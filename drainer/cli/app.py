@@ -30,7 +30,11 @@ PANELS = {
         "certify": "drainer.certify.cli:certify",
         "limits": "drainer.limits.cli:app",
     },
-    "Drain": {"run": "drainer.cli.run:run", "resume": "drainer.cli.resume:resume"},
+    "Drain": {
+        "run": "drainer.cli.run:run",
+        "resume": "drainer.cli.resume:resume",
+        "job": "drainer.job.cli.job:job",
+    },
     "Steer": {
         "ps": "drainer.cli.steering:ps",
         "watch": "drainer.cli.steering:watch",

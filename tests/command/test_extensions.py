@@ -7,7 +7,7 @@ import pytest
 from command.conftest import operations
 from command.process import Command
 
-NAMES = ("spark", "insight", "limits", "certify", "sandbox", "letters", "demo", "probe")
+NAMES = ("spark", "insight", "limits", "certify", "sandbox", "letters", "demo", "probe", "job")
 EXTENSIONS = {f"drainer.{name}" for name in NAMES}
 WRITES_AT_THE_END = """
 import atexit, sys

@@ -54,6 +54,7 @@ OF_OTHER_PROGRAMS = {
     *("--cluster-id", "--config"),
     *("--include_imports", "--descriptor_set_in", "--descriptor_set_out"),  # of protoc
     *("--py-files", "--conf"),  # of spark-submit
+    "--from-file",  # of kubectl
 }
 
 

@@ -1,0 +1,1 @@
+"""The command job: it prints the manifests of a Kubernetes Job that drains. An extension."""
