@@ -24,6 +24,7 @@ myst_heading_anchors = 4
 KINDS = {
     "How to": [
         "tonight",
+        "lag",
         "inspect",
         "check-a-handler",
         "failures",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from drainer.engine.preview import Preview
     from drainer.errors import DrainerError
     from drainer.insight.api import estimate, inspect
+    from drainer.lags.api import lag
     from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
     from drainer.model.status import Status, Summary
     from drainer.model.terms import PayloadSettings
@@ -29,6 +30,7 @@ _PROGRAMS = {
     "engine.preview": ("Preview",),
     "errors": ("DrainerError",),
     "insight.api": ("estimate", "inspect"),
+    "lags.api": ("lag",),
     "model.settings": ("FailureSettings", "LocalSettings", "OnFailure"),
     "model.status": ("Status", "Summary"),
     "model.terms": ("PayloadSettings",),
@@ -59,6 +61,7 @@ __all__ = [
     "drain_async",
     "estimate",
     "inspect",
+    "lag",
     "resume",
     "resume_async",
 ]

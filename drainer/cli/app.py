@@ -25,6 +25,7 @@ from drainer.model.option import Option, option, options_of
 PANELS = {
     "Before": {
         "probe": "drainer.probe.cli:probe_",
+        "lag": "drainer.lags.cli:lag",
         "inspect": "drainer.insight.cli.inspect:inspect",
         "estimate": "drainer.insight.cli.estimate:estimate",
         "certify": "drainer.certify.cli:certify",

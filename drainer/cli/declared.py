@@ -156,6 +156,17 @@ def places_of(context: Any, options: Iterable[Option], text: str) -> str:
     return "".join(found)
 
 
+def typed_words(context: Any, options: Iterable[Option]) -> tuple[str, ...]:
+    """Return options as they were given, for another command. Secrets are replaced by ``…``."""
+    words: list[str] = []
+    for option in options:
+        place, value = value_of(context, option)
+        if place is not None and value is not None:
+            for text in value if isinstance(value, (list, tuple)) else (value,):
+                words += option.typed(option.without_secret(str(text)))
+    return tuple(words)
+
+
 def is_given(context: Any, option: Option) -> bool:
     """Return whether a value was given for an option.
 

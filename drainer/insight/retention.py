@@ -33,6 +33,15 @@ class Retention:
     ms: int | None
     bytes: int | None
 
+    @classmethod
+    def of(cls, config: Mapping[str, str]) -> Retention:
+        """Return the retention of a topic with this configuration."""
+        return cls(
+            config.get("cleanup.policy", ""),
+            config_limit(config.get("retention.ms")),
+            config_limit(config.get("retention.bytes")),
+        )
+
     @property
     def deletes(self) -> bool:
         """Whether Kafka deletes records by their age or by the size of the log."""
@@ -130,11 +139,7 @@ def outlook(cluster: Cluster, backlog: Backlog, config: Mapping[str, str]) -> Ou
     taken_ms = round(time.time() * 1000)
     ranges = {n: (part.start, part.end) for n, part in backlog.partitions.items()}
     return Outlook(
-        Retention(
-            config.get("cleanup.policy", ""),
-            config_limit(config.get("retention.ms")),
-            config_limit(config.get("retention.bytes")),
-        ),
+        Retention.of(config),
         first_messages(cluster.settings, backlog.topic, backlog.topic_id, READER, ranges),
         cluster.offset_at(backlog.topic, backlog.partitions, taken_ms - ARRIVALS_S * 1000),
         taken_ms,

@@ -27,7 +27,9 @@ from drainer.kafka.settings import ClientSettings
 ANSWER_S = 2.0  # How much longer to wait than the request's own timeout.
 START_S = 5.0  # How much longer to wait if the child has to start first.
 
-Operation = Literal["describe", "list", "commits", "pending"]
+UNREADABLE_TRIES = 5  # Some metadata is read differently each time (``_commits``).
+
+Operation = Literal["describe", "list", "groups", "commits", "pending"]
 
 
 class CoordinatorProcess:
@@ -47,7 +49,11 @@ class CoordinatorProcess:
 
         - ``describe`` returns an object with ``state``, ``members`` and ``operations``.
         - ``list`` returns the names of the groups of this name, of any kind.
-        - ``commits`` returns all committed offsets of the group, each with its topic and partition.
+        - ``groups`` describes the groups of this name, or all groups if it is empty. Each has
+          ``name``, ``state`` and ``members``, which are pairs of a client and the partitions that
+          it reads. The state of a streams group or a share group is ``unknown``.
+        - ``commits`` takes further names of groups. It returns all committed offsets of each group,
+          each with its topic and partition, or an error code and a text.
         - ``pending`` looks for open transactions that are about to commit offsets for the group. It
           takes a topic and its partitions. It returns pairs of a partition and its committed
           offset, which is negative if there is none, and a list of the partitions for which a
@@ -146,10 +152,10 @@ def _serve_one(admin: Any, what: Operation, group: str, timeout_s: float, *more:
         # list_consumer_groups() leaves out streams groups and share groups. Only this older
         # function, which is deprecated, lists groups of all kinds.
         return [each.id for each in admin.list_groups(group, timeout_s)]
+    if what == "groups":
+        return _groups(admin, group, timeout_s)
     if what == "commits":
-        whole = [ConsumerGroupTopicPartitions(group)]
-        answers = admin.list_consumer_group_offsets(whole, request_timeout=timeout_s)
-        return [[p.topic, p.partition, p.offset] for p in answers[group].result().topic_partitions]
+        return _commits(admin, [group, *more], timeout_s)
     if what == "pending":
         return _pending(admin, group, timeout_s, *more)
     answers = admin.describe_consumer_groups(
@@ -161,6 +167,50 @@ def _serve_one(admin: Any, what: Operation, group: str, timeout_s: float, *more:
         "members": [[m.member_id, m.client_id, m.host, m.group_instance_id] for m in found.members],
         "operations": [each.name for each in found.authorized_operations or ()],
     }
+
+
+def _groups(admin: Any, name: str, timeout_s: float) -> list[dict[str, Any]]:
+    found = {
+        each.id: {"name": each.id, "state": each.state.lower(), "members": []}
+        for each in admin.list_groups(name or None, timeout_s)
+        if each.protocol_type in ("", "consumer")  # Kafka Connect has groups, too.
+    }
+    active = [group for group, each in found.items() if each["state"] != "empty"]
+    answers = admin.describe_consumer_groups(active, request_timeout=timeout_s) if active else {}
+    for group, answer in answers.items():
+        one = answer.result()
+        found[group]["state"] = one.state.name.lower().replace("dead", "unknown")
+        for member in one.members:
+            reads = [[p.topic, p.partition] for p in member.assignment.topic_partitions]
+            client = f"{member.client_id} on {member.host.lstrip('/')}"
+            found[group]["members"].append([client, reads])
+    return [*found.values()]
+
+
+def _commits(admin: Any, groups: Sequence[str], timeout_s: float) -> dict[str, Any]:
+    """Read all committed offsets of groups, with a request for each group, all at the same time.
+
+    librdkafka (2.16) adds leftover bytes to metadata that other clients have committed. If these
+    are not UTF-8, the whole answer can't be read, and the next one may be read.
+    """
+    found: dict[str, Any] = {}
+    for _ in range(UNREADABLE_TRIES):
+        asked = {
+            group: admin.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group)], request_timeout=timeout_s
+            )[group]
+            for group in groups
+            if group not in found
+        }
+        for group, answer in asked.items():
+            with contextlib.suppress(UnicodeDecodeError):
+                try:
+                    places = answer.result().topic_partitions
+                    found[group] = [[p.topic, p.partition, p.offset] for p in places]
+                except KafkaException as error:
+                    found[group] = {"error": [error.args[0].code(), error.args[0].str()]}
+    unread = [KafkaError.UNKNOWN, "the metadata of its commits can't be read"]
+    return {group: found.get(group, {"error": unread}) for group in groups}
 
 
 def _pending(

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -47,6 +47,7 @@ PENDING_S = 1.0  # The timeout to find out whether a transaction blocked a read 
 # only list groups of other kinds, and does not learn of which kind they are. The error with which a
 # coordinator refuses a commit shows the kind.
 GroupKind = Literal["consumer", "streams", "share", "streams or share"]
+Commits = frozenset[tuple[str, int, int]]  # Committed offsets, each with its topic and partition.
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,14 +223,41 @@ class Groups(Connection):
         what = f"read the committed offsets of group {group}"
         return self.request(what, attempt, timeout_s, needs=("DESCRIBE", f"group {group}"))
 
-    def commits(
-        self, group: str, timeout_s: float | None = None
-    ) -> frozenset[tuple[str, int, int]]:
+    def listed(self, name: str = "") -> list[dict[str, Any]]:
+        """Describe the groups of this name, or all groups that this user sees, in few requests.
+
+        The result is that of ``groups`` of ``CoordinatorProcess.request``.
+        """
+        listing = partial(self._coordinator.request, "groups", name)
+        found: list[dict[str, Any]] = self.request("list the groups", listing)
+        return found
+
+    def commits_of(self, groups: Sequence[str]) -> dict[str, Commits | KafkaError]:
+        """Read all committed offsets of groups. The value is an error where that fails."""
+        what = f"read the offsets of group {listed(groups)}"
+        return self.request(what, partial(self._commits, groups))
+
+    def commits(self, group: str, timeout_s: float | None = None) -> Commits:
         """Read all committed offsets of a group, each with its topic and partition."""
-        what, read = f"read the offsets of group {group}", self._coordinator.request
-        needs: tuple[Right, str] = ("DESCRIBE", f"group {group}")
-        found = self.request(what, partial(read, "commits", group), timeout_s, needs=needs)
-        return frozenset(map(tuple, found))
+
+        def attempt(left: float) -> Commits:
+            answer = self._commits([group], left)[group]
+            if isinstance(answer, KafkaError):
+                raise KafkaException(answer)
+            return answer
+
+        what = f"read the offsets of group {group}"
+        return self.request(what, attempt, timeout_s, needs=("DESCRIBE", f"group {group}"))
+
+    def _commits(self, groups: Sequence[str], left_s: float) -> dict[str, Commits | KafkaError]:
+        first, *more = groups
+        answers = self._coordinator.request("commits", first, left_s, *more)
+        return {
+            name: KafkaError(*each["error"])
+            if isinstance(each, dict)
+            else frozenset(map(tuple, each))
+            for name, each in answers.items()
+        }
 
     def _ensure_stable(self, group: str, topic: str, partitions: Sequence[int]) -> None:
         # While a transaction is about to commit offsets, the client repeats its read until the time

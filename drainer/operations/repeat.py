@@ -70,7 +70,9 @@ def prepare_run(
     Raises PlanRefused if the plan is of another drain, if it names another handler or destination,
     or if the group was put back; and what ``prepare`` and ``prepare_resume`` raise.
     """
-    file = plan_at(absolute(request.place), state) if or_resume else None
+    file = None
+    if or_resume:
+        file = plan_at(absolute(request.place), state, lambda: cluster.settings)
     if file is None or not file.exists:
         wait()
         return prepare(cluster, request, running)

@@ -133,6 +133,7 @@ _SMALL = (
 )
 
 ATTEMPTS = (
+    Attempt("lag", "lag --group GROUP --for 100ms"),
     Attempt("inspect", f"inspect {_WHAT}"),
     Attempt("estimate", f"estimate {_WHAT} --handler count --latency 1ms"),
     Attempt("run", f"{_RUN}:Fine --yes"),

@@ -219,6 +219,7 @@ PREPARED: dict[str, Callable[[Place], None]] = {
     "docs/howto/failures.md": failing,
     "docs/howto/finer-key.md": inbox,
     "docs/howto/inspect.md": orders,
+    "docs/howto/lag.md": orders,
     "docs/howto/monitor.md": orders,
     "docs/howto/payloads.md": of_registry,
     "docs/howto/permissions.md": parked,

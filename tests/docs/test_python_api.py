@@ -32,7 +32,7 @@ def test_the_names_of_spark_are_on_the_page() -> None:
     assert missing == {"DrainerSource"}  # on the page of the data source
 
 
-@pytest.mark.parametrize("name", ["drain", "resume", "inspect", "estimate"])
+@pytest.mark.parametrize("name", ["drain", "resume", "inspect", "estimate", "lag"])
 def test_the_table_has_the_arguments_of_each_function(name: str) -> None:
     rows = re.findall(r"^(`.*?) \| (.*?) \| ", PAGE, re.MULTILINE)
     listed = [each for names, of in rows if name in of.split(", ") for each in names.split(", ")]
