@@ -39,6 +39,7 @@ from drainer.model.status import Status, Summary
 from drainer.model.terms import BY_HANDLER, PayloadSettings
 from drainer.operations.drain import Callbacks
 from drainer.operations.drain import drain as run_drain
+from drainer.operations.group import await_inactive
 from drainer.operations.repeat import prepare_run
 from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.operations.start import Prepared, Request
@@ -174,6 +175,7 @@ def drain(
         commits=commit,
     ).configured(settings.options)
     with Cluster.connect(connection) as cluster:
+        await_inactive(cluster, group, topic, settings, on_message)
         prepared = prepare_run(cluster, request, settings, or_resume=or_resume)
         if isinstance(prepared, Summary):
             return done(prepared)
@@ -217,7 +219,9 @@ def resume(
     file.ensure_free()
     loaded = file.load()
     request = ResumeRequest(failures, client_config=config_file(client), accept_gap=accept_gap)
+    terms = loaded.plan.terms
     with Cluster.connect(connection) as cluster:
+        await_inactive(cluster, terms.group, terms.topic, settings, on_message)
         prepared = prepare_resume(
             *(cluster, file, loaded, settings, request),
             load=load_handler if handler is None else lambda _, *rest: handler_of(handler, *rest),

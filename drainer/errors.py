@@ -183,6 +183,10 @@ class GroupJoined(Interrupted):
     """Raised when a consumer joined the group while the drain was running."""
 
 
+class GroupJoinedToo(GroupJoined):
+    """Raised when a consumer joined the group, and something else went wrong, too."""
+
+
 class LockLost(Interrupted):
     """Raised when another drain took this one's lock."""
 
@@ -325,8 +329,8 @@ def chain_errors(cause: BaseException | None, later: DrainerError) -> BaseExcept
         return cause or later
     if isinstance(later, Unresumable) and not isinstance(cause, Unresumable):
         made: type[DrainerError] = type(later)
-    else:  # A requested stop or parked lanes are no longer the only reason.
-        instead = {Signalled: Interrupted, LanesParked: Halted}
+    else:  # A stop, parked lanes or consumers are no longer the only reason.
+        instead = {Signalled: Interrupted, LanesParked: Halted, GroupJoined: GroupJoinedToo}
         made = instead.get(type(cause), type(cause))
     return made(
         str(cause) if str(cause) == str(later) else f"{cause}. Then: {later}",

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from drainer.errors import UsageError
 from drainer.loading.extensions import Extension, ensure_installed
 from drainer.model.option import (
-    DURATION,
     Option,
     ValueType,
     each_once,
@@ -374,9 +373,6 @@ LATENCY = Option(
 Latency: TypeAlias = Annotated[str | None, LATENCY]
 DryRun: TypeAlias = Annotated[
     bool, Option("Run every check and print the preview, then stop.", False, basic=True)
-]
-WaitForGroup: TypeAlias = Annotated[
-    float, Option("Wait up to this time for the group's members to leave.", 0.0, DURATION)
 ]
 AcceptGap: TypeAlias = Annotated[
     bool,

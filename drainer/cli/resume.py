@@ -21,7 +21,6 @@ from drainer.cli.options import (
     PlanArgument,
     PriorityOptions,
     SameSplit,
-    WaitForGroup,
 )
 from drainer.engine.preview import PROCESS, SPARK
 from drainer.model.destinations import REGISTRY
@@ -40,7 +39,6 @@ def resume(
     accept_gap: AcceptGap,
     same_split: SameSplit,
     dry_run: DryRun,
-    wait: WaitForGroup,
     running: LocalSettings,
     failures: Annotated[Mapping[str, Any], ChangesTo(FailureSettings)],
     engines: EngineOptions,
@@ -97,7 +95,8 @@ def resume(
             asks=dry_run or not oversight.yes,
         )
         with connect(settings) as cluster:
-            await_inactive(cluster, known.terms.group, known.terms.topic, wait, terminal.print_line)
+            terms = known.terms
+            await_inactive(cluster, terms.group, terms.topic, running, terminal.print_line)
             prepared = prepare_resume(cluster, file, loaded, running, request)
             prepared = engines.resolve(prepared, spark)
             return preview_and_drain(

@@ -11,7 +11,7 @@ from drainer.cli.command import changing
 from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.cli.engines import EngineOptions
 from drainer.cli.metrics import OversightOptions
-from drainer.cli.options import DrainOptions, DryRun, Latency, Limits, OrResume, Plan, WaitForGroup
+from drainer.cli.options import DrainOptions, DryRun, Latency, Limits, OrResume, Plan
 from drainer.engine.preview import PROCESS, SPARK
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.loading.extensions import Extension
@@ -26,7 +26,6 @@ def run(
     what: DrainOptions,
     kafka: ConnectionOptions,
     dry_run: DryRun,
-    wait: WaitForGroup,
     plan: Plan,
     or_resume: OrResume,
     running: LocalSettings,
@@ -70,7 +69,7 @@ def run(
         request = draining.request_of(*given)
         with connect(settings) as cluster:
             names = request.group, request.topic
-            await_group = partial(await_inactive, cluster, *names, wait, terminal.print_line)
+            await_group = partial(await_inactive, cluster, *names, running, terminal.print_line)
             prepared = prepare_run(
                 *(cluster, request, running),
                 or_resume=or_resume,

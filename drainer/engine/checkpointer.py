@@ -13,18 +13,30 @@ from typing import Protocol
 
 from drainer.core.merge import Record
 from drainer.engine.loop import spawn
+from drainer.engine.outcome import ended_by
 from drainer.engine.ports import DrainContext
 from drainer.errors import (
     CommitDelayed,
     DrainerError,
+    GroupJoined,
     Interrupted,
     OffsetMoved,
     PlanNotWritten,
     StateLost,
 )
-from drainer.model.account import Account, Event, ParkedLanes, PartitionPlan, StateReference
+from drainer.model.account import (
+    NOBODY,
+    Account,
+    Event,
+    EventKind,
+    ParkedLanes,
+    PartitionPlan,
+    StateReference,
+    clock,
+)
 from drainer.model.claims import Claims
 from drainer.model.latency import Latency, merge_latencies
+from drainer.model.listed import counted
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts
 from drainer.model.resuming import Resuming
@@ -206,7 +218,15 @@ class Checkpointer:
         """
         refused, before = self._refused(), self.plan.account
         self._update(before.with_event(ended))
-        await self.save(commit=commit and refused is None)
+        try:
+            await self.save(commit=commit and refused is None)
+        except GroupJoined as error:
+            # The last commit noted who has joined. The drain ends after that, and for that reason.
+            joined = before.with_event(self.plan.account.history[-1])
+            ended = replace(ended, details=(ended_by(error),))
+            self._update(replace(self.plan.account, history=joined.with_event(ended).history))
+            await self.save(commit=False)
+            raise
         for _ in range(COMMIT_TRIES):
             if not commit or refused or self.trouble is None or forced.is_set():
                 break
@@ -242,8 +262,19 @@ class Checkpointer:
         except OffsetMoved as moved:
             self._note_committed(moved.left)
             raise
+        except GroupJoined as joined:
+            raise self._note_joined(joined) from joined
         self.trouble = None
         self._note_committed(written)
+
+    def _note_joined(self, joined: GroupJoined) -> GroupJoined:
+        """Note in the history who has joined the group, and return the error that counts it."""
+        at, who = self._runtime.now(), str(joined)
+        event = Event(at, EventKind.JOINED, NOBODY, details=(who,))
+        self._update(self.plan.account.with_event(event))
+        times = counted(self.plan.account.times_joined, "time")
+        what = f"{who}. Consumers joined it {times} during this drain, last at {clock(at)}"
+        return GroupJoined(what, hint=joined.hint)
 
     def _note_committed(self, written: Mapping[int, int]) -> None:
         if written:  # The plan may have changed while the commit was under way.

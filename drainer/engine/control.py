@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -15,6 +15,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any, ClassVar
 
+from drainer.engine.signals import interrupt, signals_to
 from drainer.errors import Refused, Signalled, UsageError, raised_as
 from drainer.model.account import Event
 from drainer.model.codec import JsonRecord, builtins
@@ -232,6 +233,33 @@ class Control:
         with suppress(Empty):
             while True:
                 yield (self._changes if changes else self._requests).get_nowait()
+
+    @contextmanager
+    def stopping_between_passes(self) -> Iterator[None]:
+        """Let a signal stop the drain while a block waits between two passes."""
+        try:
+            with signals_to(interrupt):
+                yield
+        except KeyboardInterrupt as error:
+            self.interrupted |= "SIGINT" in str(error)
+            raise
+
+    def take_stop(self) -> None:
+        """Take requests between two passes: refuse all of them except a stop.
+
+        Raises Signalled once a stop was requested.
+        """
+        for requested in chain(self.taken(changes=False), self.taken(changes=True)):
+            if not requested.done.set_running_or_notify_cancel():
+                continue
+            if not isinstance(requested.request, Stop):
+                requested.done.set_exception(between_passes())
+                continue
+            self.stopper = requested.by, requested.request.reason
+            self.stopped = Signalled(f"stopped by {requested.by}")
+            requested.done.set_result(("stopping: 0 calls in flight",))
+        if self.stopped is not None:
+            raise self.stopped
 
     def is_over(self) -> bool:
         """Return whether the drain has ended. From then on nothing changes its outcome."""

@@ -151,7 +151,8 @@ class Lifecycle:
                 cause = cause or self._requested
         except DrainerError as error:
             cause = chain_errors(cause, error)
-        if self._context.this_pass.is_last or not may_continue(cause):
+        goes_on = may_continue(cause) and not self._context.this_pass.is_last
+        if not (goes_on or self._context.waits_after(cause)):
             self._control.end()
         return cause if lost is None or lost is cause else chain_errors(cause, lost)
 

@@ -21,13 +21,14 @@ from drainer.engine.failures import Failures
 from drainer.engine.following import Following
 from drainer.engine.loop import spawn
 from drainer.engine.meter import Latencies, LocalSampler, auto_status
-from drainer.engine.outcome import Ending, given_up_before, left_over, not_closed
+from drainer.engine.outcome import STUCK_HINT, Ending, given_up_before, left_over, not_closed
 from drainer.engine.ports import DeadLetters, DrainContext, Ports, Quota
 from drainer.engine.pump import Pump
 from drainer.engine.threads import ThreadWorkers
 from drainer.engine.watchdog import Watchdog
 from drainer.engine.workers import Calls
 from drainer.errors import RecordsDeleted, ThreadsOverdue, chain_errors
+from drainer.model.listed import counted
 from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Outcome
@@ -214,12 +215,27 @@ class Pipeline:
         stopped = in_thread(self._source.stop)
         if not (grace_s and await within(self._workers.drain(), grace_s)):
             await self._workers.abandon()
+            if self.context.waits_after(cause):
+                cause = await self._calls_return(cause)
         if isinstance(cause, ThreadsOverdue) and self.dispatcher.complete:
             cause = None  # The threads came back after all.
         for letters in self._letters.values():
             wait_s = 0.0 if self.ending.forced.is_set() else grace_s
             await within(in_thread(letters.close, wait_s))
         await within(stopped)
+        return cause
+
+    async def _calls_return(self, cause: BaseException | None) -> BaseException | None:
+        """Wait for calls that can't be ended, because another pass will repeat them.
+
+        Return the cause, with an error if they did not return in time. Then no pass follows.
+        """
+        until_s = self._runtime.monotonic() + self.context.running.grace_s
+        while (running := self.calls()) and not self.ending.forced.is_set():
+            if self._runtime.monotonic() >= until_s:
+                late = f"{counted(running, 'call')} did not return in time"
+                return chain_errors(cause, ThreadsOverdue(late, hint=STUCK_HINT))
+            await asyncio.sleep(self.look_s)
         return cause
 
     async def close(self, cause: BaseException | None) -> BaseException | None:

@@ -11,7 +11,7 @@ from drainer.core.first import Pass
 from drainer.core.merge import Record
 from drainer.engine.control import Control, Settings
 from drainer.engine.runtime import THIS_PROCESS, Runtime
-from drainer.errors import DrainerError
+from drainer.errors import DrainerError, GroupJoined
 from drainer.handler import Retry, Writer, no_extras
 from drainer.loading.loader import LoadedHandler
 from drainer.message import Message, SubMessage
@@ -271,6 +271,11 @@ class DrainContext:
     def running(self) -> LocalSettings:
         """The current settings of this process."""
         return self.control.running
+
+    def waits_after(self, cause: BaseException | None) -> bool:
+        """Return whether a pass that ended by this cause goes on once the group is empty again."""
+        wanted = self.running.wait_for_group_s > 0 and self.control.stopped is None
+        return wanted and type(cause) is GroupJoined
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,7 @@ class Runtime:
         uptime: returns seconds from an arbitrary origin, for leases. It goes on while the machine
             is suspended.
         wall: returns the time now, with a zone.
+        sleep: waits between two passes, while no event loop runs.
         interpreter: returns a context manager that sets Python up for a drain.
         stop_signals: reports on the event loop that a person or a supervisor wants a stop.
         thread, event, lock, queue: the classes of ``threading`` and ``queue``.
@@ -82,6 +83,7 @@ class Runtime:
     monotonic: Callable[[], float] = time.monotonic
     uptime: Callable[[], float] = boottime_s
     wall: Callable[[], datetime] = _utc_now
+    sleep: Callable[[float], None] = time.sleep
     new_event_loop: Callable[[], asyncio.AbstractEventLoop] = new_event_loop
     interpreter: Callable[[], AbstractContextManager[None]] = hurried_interpreter
     stop_signals: StopSignals = stop_signals

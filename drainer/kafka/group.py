@@ -88,9 +88,13 @@ class GroupInfo:
             return _OTHER_KINDS[self.kind][0]
         return listed(sorted(set(map(str, self.members)))) or "members join or leave"
 
-    def in_use(self) -> GroupActive:
-        """Return the error for a group that is active. It names the members."""
-        text, hint = f"is in use: {self.readers} (state {self.state})", _STOP_FIRST
+    def in_use(self, *, again: bool = False) -> GroupActive:
+        """Return the error for a group that is active. It names the members.
+
+        ``again`` tells that it had no members before, so that something has started them again.
+        """
+        hint = _KEEP_AWAY if again else _STOP_FIRST
+        text = f"is in use: {self.readers} (state {self.state})"
         if self.kind != "consumer":
             text, hint = _OTHER_KINDS[self.kind]
         elif static := sorted({each.instance_id for each in self.members if each.instance_id}):
@@ -102,10 +106,17 @@ _STOP_FIRST = (
     "Stop these consumers first; a killed one stays a member until its session times out, often"
     " 45 s. Two readers would handle messages twice and out of order."
 )
+_KEEP_AWAY = (
+    "Stop what starts them again, then resume: KEDA by `kubectl annotate scaledobject NAME"
+    " autoscaling.keda.sh/paused-replicas=0`, GitOps by suspending its sync, systemd by stopping"
+    " timers and supervisors, too. With --wait-for-group 10m, a drain waits until they have left,"
+    " and goes on."
+)
 _STATIC_STAYS = (
     "Stop these consumers first, if they run. {} stays a member for its session.timeout.ms after"
-    " that, which Kafka does not report (45 s by default): wait with --wait 30m of `drainer run` or"
-    " `resume`. To shorten that, start and close it once more with session.timeout.ms=6000."
+    " that, which Kafka does not report (45 s by default): wait with --wait-for-group 30m of"
+    " `drainer run` or `resume`. To shorten that, start and close it once more with"
+    " session.timeout.ms=6000."
 )
 # The texts and hints of errors about groups that the client can't describe.
 _OTHER_KINDS: dict[GroupKind, tuple[str, str]] = {
@@ -178,7 +189,7 @@ class Groups(Connection):
             found = GroupInfo(name, "unknown", ())
         # A share group refuses every commit, with or without members, so this is a streams group.
         kind: GroupKind = "consumer" if found.kind == "consumer" else "streams"
-        return replace(found, kind=kind).in_use()
+        return replace(found, kind=kind).in_use(again=True)
 
     def group_names(self) -> list[str]:
         """List the groups that this user sees, for a hint. It is empty if no answer comes soon."""

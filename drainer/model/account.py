@@ -53,7 +53,9 @@ class EventKind(StrEnum):
     CHANGED = "changed"
     PAUSED = "paused"
     UNPAUSED = "unpaused"
-    WENT_ON = "went on"  # The drain was done with a priority class, and began with what follows.
+    # The drain was done with a priority class or a wait, and began with what follows.
+    WENT_ON = "went on"
+    JOINED = "consumers joined"  # The group got members while the drain was running.
     ENDED = "ended"
     UNDONE = "undone"
 
@@ -339,6 +341,11 @@ class Account(JsonRecord):
         """Whether the last run did not note how it ended. If so, the plan has a journal."""
         ends = (EventKind.ENDED, EventKind.UNDONE)
         return bool(self.history) and self.history[-1].what not in ends
+
+    @property
+    def times_joined(self) -> int:
+        """How often consumers have joined the group while the drain was running, over all runs."""
+        return sum(event.what is EventKind.JOINED for event in self.history)
 
     @property
     def last_end(self) -> Event | None:

@@ -335,6 +335,12 @@ class LocalSettings(JsonRecord):
         live=True,
         tune=True,
     )
+    wait_for_group_s: OrText[float] = _drain(
+        "Wait up to this time for the group's members to leave, also if some join meanwhile.",
+        0.0,
+        DURATION,
+        live=True,
+    )
     # The seconds between two writes of the plan. A commit follows each of them.
     plan_interval_s: float = PLAN_INTERVAL_S
     # The seconds between two records of the journal.
@@ -380,8 +386,8 @@ class LocalSettings(JsonRecord):
                 f"with the concurrency {self.concurrency} nothing would ever start",
                 hint='Give 1 or more, or "auto".',
             )
-        if self.buffer_bytes < 0 or self.grace_s < 0:
-            raise WrongValue("a buffer or a grace is below zero", hint="Give 0 or more.")
+        if min(self.buffer_bytes, self.grace_s, self.wait_for_group_s) < 0:
+            raise WrongValue("a buffer or a duration is below zero", hint="Give 0 or more.")
         if self.deadline is not None and self.deadline.tzinfo is None:
             raise WrongValue(
                 f"the deadline {self.deadline} has no time zone",

@@ -13,6 +13,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import GroupLock, lock_group
 from drainer.model.listed import listed
 from drainer.model.plan import OffsetPlan
+from drainer.model.settings import LocalSettings
 from drainer.store.saved_plan import LoadedPlan, SavedPlan
 from drainer.text.escape import command
 
@@ -39,14 +40,18 @@ def check_inactive(cluster: Cluster, group: str, topic: str) -> str:
 
 
 def await_inactive(
-    cluster: Cluster, group: str, topic: str, most_s: float, print_line: Callable[[str], None]
+    cluster: Cluster,
+    group: str,
+    topic: str,
+    running: LocalSettings,
+    print_line: Callable[[str], None],
 ) -> None:
     """Wait until the group has no members, and no open transaction has offsets of it.
 
-    This waits for at most ``most_s`` seconds and raises nothing if that was not enough, so the
+    This waits for at most ``wait_for_group_s`` and raises nothing if that was not enough, so the
     caller has to check the group again.
     """
-    until_s, shown = boottime_s() + most_s, ""
+    until_s, shown = boottime_s() + running.wait_for_group_s, ""
     while boottime_s() < until_s:
         try:
             check_inactive(cluster, group, topic)

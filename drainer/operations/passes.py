@@ -1,4 +1,8 @@
-"""The passes of a drain: one for each priority class, and one for the rest."""
+"""The passes of a drain: one for each priority class, and one for the rest.
+
+A pass that ends because consumers have joined the group is continued once they have left, if the
+drain is to wait for that.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,24 @@ from dataclasses import replace
 from functools import partial
 
 from drainer.engine.outcome import final_outcome, may_continue
-from drainer.errors import ClassWaits, DrainerError, Interrupted, Refused, Signalled
+from drainer.errors import (
+    ClassWaits,
+    CommitDelayed,
+    DrainerError,
+    GroupJoined,
+    Interrupted,
+    Refused,
+    Signalled,
+)
 from drainer.loading.extensions import Extension
-from drainer.model.account import EventKind
-from drainer.model.listed import counted
+from drainer.loading.loader import LoadedHandler
+from drainer.model.account import Account, EventKind
+from drainer.model.listed import counted, round_duration
 from drainer.model.plan import OffsetPlan
-from drainer.model.status import CLASS_DONE, CLASS_WAITS, Status, Summary
+from drainer.model.status import CLASS_DONE, CLASS_WAITS, HealthStatus, Status, Summary
 from drainer.operations.engine import IN_PROCESS, Engine, InProcess, LocalContext
 
+WAIT_EVERY_S = 0.5
 UNREAD = "the offsets that an earlier run did not read"
 
 
@@ -40,26 +54,16 @@ def _in_passes(context: LocalContext, engine: Engine, passes: list[Summary]) -> 
     in_process = engine if isinstance(engine, InProcess) else IN_PROCESS
     now, unread = context, dict[str, str]()
     while (where := now.plan.account.classes.next) is not None:
-        # Each pass has a handler of its own, which it opens and closes.
-        handler = context.handler.fresh().configured(context.options)
-        if now.plan.terms.redrive is not None:
-            handler = Extension.REDRIVING.load().redriving(
-                handler, now.plan.terms.redrive, now.cluster.settings
-            )
         this_pass = replace(now.this_pass, where=where, rest_after_s=engine.start_s)
-        summary = in_process(replace(now, handler=handler, this_pass=this_pass))
-        passes.append(summary)
+        of_class = replace(now, handler=_fresh_handler(context), this_pass=this_pass)
+        summary = _pass(of_class, in_process, passes)
         unread[where] = summary.unread
         stops = summary.cause is not None and now.plan.account.classes.only
         if stops or not may_continue(summary.cause):
             return _together(passes)
-        now = _next_pass(now, where, summary)
-        now = replace(
-            now,
-            # A status and ``given_up`` count all passes so far.
-            observe=partial(_observe_all, context.observe, [each.last for each in passes]),
-            this_pass=replace(now.this_pass, given_up=summary.last.failures.given_up),
-        )
+        at = context.runtime.now()
+        end_class = partial(_with_class_ended, where=where, summary=summary, at=at)
+        now = replace(_next_pass(now, end_class, passes), observe=_observing(context, passes))
         classes = now.plan.account.classes
         if classes.stops:
             found = _together(passes)
@@ -71,8 +75,76 @@ def _in_passes(context: LocalContext, engine: Engine, passes: list[Summary]) -> 
             return replace(found, status=CLASS_DONE)
         if context.control.stopped is not None:
             return _stopped(passes, context.control.stopped)
-    passes.append(engine(now))
+    _pass(now, engine, passes)
     return _together(passes)
+
+
+def _pass(context: LocalContext, engine: Engine, passes: list[Summary]) -> Summary:
+    """Run a pass, add its summary to ``passes``, and return it.
+
+    If consumers join the group, and are to be waited for, this continues the pass once they have
+    left. If they stay for too long, the summary is that of the pass which they ended.
+    """
+    own: list[Summary] = []
+    now = context
+    while True:
+        own.append(summary := engine(now))
+        passes.append(summary)
+        if not context.waits_after(summary.cause):
+            return summary
+        committed = _committed_once_empty(now, summary)
+        if committed is None:
+            return summary
+        now = _next_pass(now, partial(Account.with_committed, offsets=committed), own)
+        now = replace(now, handler=_fresh_handler(context), observe=_observing(context, own))
+
+
+def _committed_once_empty(context: LocalContext, summary: Summary) -> Mapping[int, int] | None:
+    """Wait until the group has no members, commit what is done, and return the group's offsets.
+
+    The commit itself is tried again and again. The committer first ensures that the group's
+    offsets are those of this drain, and brokers accept the commit only once the group is empty.
+
+    Return None if consumers stay for too long, or if tasks may still be at work. Raises what the
+    commit raises, such as OffsetMoved as soon as a consumer has committed, and Signalled if a
+    person wants to stop.
+    """
+    runtime, control, plan = context.runtime, context.control, context.file.load().plan
+    most_s, shown = context.running.wait_for_group_s, str(summary.cause)
+    until_s = runtime.uptime() + most_s
+    context.print_line(f"drainer waits for the group to be empty, up to {round_duration(most_s)}")
+    with control.stopping_between_passes():
+        while plan.account.state is None and runtime.uptime() < until_s:
+            context.observe(_waiting(summary.last, shown))
+            runtime.sleep(WAIT_EVERY_S)
+            control.take_stop()
+            if context.lock.lost is not None:
+                raise context.lock.lost
+            try:
+                return context.commit(plan)
+            except (GroupJoined, CommitDelayed) as error:
+                shown = str(error)
+    return None
+
+
+def _waiting(last: Status, what: str) -> Status:
+    """Return the status of a drain that waits for its group to be empty after a pass."""
+    trouble = f"waiting for the group to be empty: {what}"
+    return replace(
+        last,
+        progress=replace(last.progress, rate_now=0.0, eta_s=None),
+        health=HealthStatus(trouble, is_kept_waiting=True),
+        control=replace(last.control, stopping=None),
+    )
+
+
+def _fresh_handler(context: LocalContext) -> LoadedHandler:
+    """Return a handler for another pass, because each pass opens and closes its own."""
+    handler = context.handler.fresh().configured(context.options)
+    if (redrive := context.plan.terms.redrive) is not None:
+        redriving = Extension.REDRIVING.load().redriving
+        handler = redriving(handler, redrive, context.cluster.settings)
+    return handler
 
 
 def waiting(summary: Summary, unread: Mapping[str, str]) -> Summary:
@@ -103,7 +175,7 @@ def _stopped(passes: Sequence[Summary], error: BaseException) -> Summary:
     """
     match error:
         case KeyboardInterrupt():
-            cause: DrainerError = Signalled("interrupted by SIGINT")
+            cause: DrainerError = Signalled(str(error) or "interrupted by SIGINT")
         case Refused():
             cause = Interrupted(str(error), hint="Fix that, then resume with the plan.")
         case DrainerError():
@@ -115,19 +187,34 @@ def _stopped(passes: Sequence[Summary], error: BaseException) -> Summary:
     return replace(last, status=status, exit_code=code, cause=cause)
 
 
-def _next_pass(context: LocalContext, where: str, summary: Summary) -> LocalContext:
-    """Note in the plan that the pass of a class has ended, and return the next pass's context."""
+def _next_pass(
+    context: LocalContext, change: Callable[[Account], Account], passes: Sequence[Summary]
+) -> LocalContext:
+    """Change the account on disk, and return the context of the pass that goes on from it."""
     loaded, now = context.file.load(), context.runtime.now()
-    (found,) = (each for each in summary.last.progress.classes if each.where == where)
-    account = loaded.plan.account
-    classes = account.classes.with_ended(where, now, found.deferred, cut=found.cut)
-    account = replace(account, generation=loaded.last_generation, classes=classes)
+    account = change(replace(loaded.plan.account, generation=loaded.last_generation))
     plan = OffsetPlan(loaded.plan.terms, account.next_generation(now))
     context.file.write(plan)
     # The next pass writes this once it has begun. Until then, the drain has ended here.
     *before, ended = plan.account.history
     history = (*before, replace(ended, what=EventKind.WENT_ON))
-    return replace(context, plan=OffsetPlan(plan.terms, replace(plan.account, history=history)))
+    return replace(
+        context,
+        plan=OffsetPlan(plan.terms, replace(plan.account, history=history)),
+        this_pass=replace(context.this_pass, given_up=passes[-1].last.failures.given_up),
+    )
+
+
+def _with_class_ended(account: Account, where: str, summary: Summary, at: str) -> Account:
+    """Note that the pass of a class has ended."""
+    (found,) = (each for each in summary.last.progress.classes if each.where == where)
+    ended = account.classes.with_ended(where, at, found.deferred, cut=found.cut)
+    return replace(account, classes=ended)
+
+
+def _observing(context: LocalContext, before: Sequence[Summary]) -> Callable[[Status], None]:
+    """Return a function that observes a status together with those of the passes ``before``."""
+    return partial(_observe_all, context.observe, [each.last for each in before])
 
 
 def _observe_all(

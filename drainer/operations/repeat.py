@@ -41,7 +41,8 @@ from drainer.operations.start import (
     prepare,
 )
 from drainer.store.place import absolute
-from drainer.store.plan_file import LoadedPlan, plan_at
+from drainer.store.plan_file import plan_at
+from drainer.store.saved_plan import LoadedPlan
 
 Given = Mapping[str, str]
 

@@ -105,7 +105,7 @@ def test_an_argument_of_a_resume_is_checked_too(given: dict[str, Any], text: str
         (drainer.LocalSettings, {"concurrency": True}, "concurrency is True"),
         (drainer.LocalSettings, {"concurrency": 0}, "with the concurrency 0 nothing would"),
         (drainer.LocalSettings, {"grace_s": None}, "grace_s is None, and not a number"),
-        (drainer.LocalSettings, {"grace_s": -1}, "a grace is below zero"),
+        (drainer.LocalSettings, {"grace_s": -1}, "a duration is below zero"),
         (drainer.LocalSettings, {"deadline": datetime(2099, 1, 1)}, "has no time zone"),
         (drainer.LocalSettings, {"options": {"ms": 200}}, "and not a mapping of texts"),
         (drainer.LocalSettings, {"plan_interval_s": 0}, "can't be written every 0 s"),

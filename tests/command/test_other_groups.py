@@ -73,7 +73,7 @@ def test_a_static_member_that_was_closed_is_named(command: Command) -> None:
     close_static(topic, command.group(topic), "pod-7", group_protocol="consumer")
     refused = command.drain(topic, code=3)
     assert "checkout-7 on 127.0.0.1 (static member pod-7)" in refused.error
-    assert "--wait" in refused.hint
+    assert "--wait-for-group" in refused.hint
     is_refused(command, refused)
     (member,) = inspected(command, topic).answer["group"]["members"]
     assert member["instance_id"] == "pod-7"
@@ -83,7 +83,7 @@ def test_a_static_member_that_was_closed_is_named(command: Command) -> None:
 def test_a_static_member_that_was_closed_is_waited_for(command: Command) -> None:
     topic = command.topic(distinct(COUNT))
     close_static(topic, command.group(topic), "pod-7", session_timeout_ms=4000)
-    outcome = command.drain(topic, "--wait", "60s")
+    outcome = command.drain(topic, "--wait-for-group", "60s")
     assert f"waiting: group {command.group(topic)} is in use: checkout-7" in outcome.err
     command.ensure_drained(topic, once=True)
 
@@ -93,12 +93,12 @@ def test_a_consumer_of_the_newer_protocol_is_waited_for_refused_and_named(comman
     topic = command.topic(distinct(COUNT))
     consumer = topic.live_member(command.group(topic), "checkout-7", group_protocol="consumer")
     try:
-        outcome = command.drain(topic, "--wait", "600ms", code=3)
+        outcome = command.drain(topic, "--wait-for-group", "600ms", code=3)
     finally:
         consumer.close()
     assert "checkout-7" in outcome.error
     is_refused(command, outcome)
-    command.drain(topic, "--wait", "30s")
+    command.drain(topic, "--wait-for-group", "30s")
     command.ensure_drained(topic, once=True)
 
 
@@ -164,7 +164,7 @@ def test_a_streams_group_is_refused_while_its_application_runs(
             is_refused(command, refused)
             assert_unknown(command, topic)
         topic.produce(distinct(COUNT))
-        drained = command.drain(topic, "--from", "committed", "--wait", "2m")
+        drained = command.drain(topic, "--from", "committed", "--wait-for-group", "2m")
         assert f"waiting: group {group} is in use: it is a streams group" in drained.err
         assert f"group {group} has no members" in drained.err
         assert len(command.record.done()) == COUNT

@@ -97,6 +97,7 @@ class VirtualTime:
             monotonic=self.world.monotonic,
             uptime=self.world.monotonic,
             wall=lambda: datetime.fromtimestamp(EPOCH_S + self.world.now_s, UTC),
+            sleep=self._sleep_between_passes,
             new_event_loop=self._begin,
             interpreter=nullcontext,
             stop_signals=self._takes_signals,
@@ -118,6 +119,9 @@ class VirtualTime:
     ) -> Iterator[None]:
         self._on_signal = on_signal
         yield
+
+    def _sleep_between_passes(self, seconds: float) -> None:
+        self._begin().run_until_complete(work(seconds))
 
     def _begin(self) -> VirtualLoop:
         if self.loop.is_closed():

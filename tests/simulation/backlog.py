@@ -138,6 +138,7 @@ class Backlog:
         self.starts[number] = self.ends[number] = 0
         self.committed[number] = None
         self._open(number)
+        self.add_later(number, random)
         return number
 
     def end_at(self, ends: Mapping[int, int]) -> None:

@@ -16,6 +16,7 @@ from simulation.world import World
 
 STRANGER = Member("consumer-1-abc", "consumer-1", "10.0.0.7")
 FETCH_MOST = 16
+CONSUMER = "a consumer is in the group"  # What showed that the group is not the drain's own.
 
 Commits = Mapping[int, int]
 
@@ -118,7 +119,7 @@ class SimCluster(FakeCluster):
     def group(self, name: str, timeout_s: float | None = None, right: Right = "READ") -> GroupInfo:
         found = super().group(name, timeout_s, right)
         if found.members:
-            self._see("a consumer is in the group")
+            self._see(CONSUMER)
         return found
 
     def committed(
@@ -145,7 +146,7 @@ class SimCluster(FakeCluster):
 
     def _refuse_beside_members(self, group: str) -> None:
         if self.kafka.members:
-            self._see("a consumer is in the group")
+            self._see(CONSUMER)
         super()._refuse_beside_members(group)
 
     def _see(self, what: str) -> None:

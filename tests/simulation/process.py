@@ -124,6 +124,10 @@ def runtime(it: Simulation, now: Callable[[], Process]) -> Runtime:
     def blocking_call(function: Callable[..., Any], /, *args: object) -> Any:
         return now().threads.blocking_call(function, *args)
 
+    def sleep(seconds: float) -> None:
+        it.wait_between_passes()
+        now().threads.sleep(seconds)
+
     def search(first: int, most: int) -> Whim:
         found = Whim(first, most, it.whims, it.world)
         it.account.limit = lambda: found.limit
@@ -133,6 +137,7 @@ def runtime(it: Simulation, now: Callable[[], Process]) -> Runtime:
         monotonic=world.monotonic,
         uptime=world.monotonic,
         wall=lambda: datetime.fromtimestamp(EPOCH_S, UTC) + timedelta(seconds=world.now_s),
+        sleep=sleep,
         new_event_loop=lambda: now().begin(),
         interpreter=nullcontext,
         stop_signals=stop_signals,

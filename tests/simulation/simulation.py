@@ -37,7 +37,7 @@ from drainer.store.plan_file import PlanFile
 from simulation.account import Account
 from simulation.aftermath import SLOW_DISK_S, Aftermath
 from simulation.backlog import CLASSES, GROUP, TOPIC, Act, Backlog
-from simulation.cluster import Broker, Commits, SimCluster
+from simulation.cluster import CONSUMER, Broker, Commits, SimCluster
 from simulation.disk import Disk, DiskPath
 from simulation.handling import Downstream, draw_policy
 from simulation.process import Process, SimSettings, engine, replaced, runtime
@@ -93,6 +93,7 @@ class Simulation:
             buffer_bytes=random.choice([8_000, 40_000, 4_000_000]),
             plan_interval_s=random.choice([0.1, 0.3, 1.0]),
             grace_s=random.choice([0.0, 0.1, 5.0]),
+            wait_for_group_s=world.random("waiting").choice([0.0, 3.0, 30.0]),
         )
         self.follows = world.random("follows")
         if self.follows.random() < FOLLOWS:
@@ -173,6 +174,13 @@ class Simulation:
 
     def _begin_to_run(self) -> None:
         self.broker.seen = ""  # what was seen before, was looked at again since
+
+    def wait_between_passes(self) -> None:
+        """The drain waits until the consumers have left, and tries its commit meanwhile."""
+        self.world.tally["waits"] += 1
+        self.world.ensure(not self.account.running, "a call still runs, and will be repeated")
+        if self.broker.seen == CONSUMER:
+            self.broker.seen = ""
 
     def _be_lenient(self) -> None:
         """A person repairs the handler, and resumes so that nothing is left over."""

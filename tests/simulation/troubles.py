@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from drainer.errors import (
     GroupJoined,
+    GroupJoinedToo,
     Interrupted,
     LockLost,
     OffsetMoved,
@@ -121,7 +122,7 @@ class Troubles:
             self._after("signal", self._random.choice([0, 0.05, 0.3]))
 
     def _stranger(self) -> None:
-        self._it.may_end.add(GroupJoined)
+        self._it.may_end |= {GroupJoined, GroupJoinedToo}
         self._broker.arrive()
         self._broker.members = (STRANGER,)
         if self._random.random() < 0.4:

@@ -68,7 +68,7 @@ def estimate(
     latency: Annotated[str | None, replace(LATENCY, basic=True)],
     running: Annotated[
         LocalSettings,
-        without("grace_s", "buffer_bytes", "reason", "follow", "until_lag"),
+        without("grace_s", "buffer_bytes", "reason", "wait_for_group_s", "follow", "until_lag"),
         basic("deadline"),
     ],
     failures: Annotated[FailureSettings, DEFAULT_FAILURES],

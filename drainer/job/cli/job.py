@@ -18,7 +18,7 @@ from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.cli.declared import declared_by, value_of
 from drainer.cli.draining import request_of
 from drainer.cli.metrics import OversightOptions
-from drainer.cli.options import PLAN, DrainOptions, Latency, Limits, WaitForGroup
+from drainer.cli.options import PLAN, DrainOptions, Latency, Limits
 from drainer.errors import Refused, UsageError
 from drainer.insight.bounds import CPU
 from drainer.insight.cli.estimate import question_of
@@ -71,7 +71,6 @@ def job(
     context: typer.Context,
     what: DrainOptions,
     kafka: ConnectionOptions,
-    wait: WaitForGroup,
     plan: Annotated[PlanPlace, _PLAN],
     running: LocalSettings,
     failures: Annotated[FailureSettings, DEFAULT_FAILURES],

@@ -49,7 +49,9 @@ def redrive(
     ],
     redrives: RedriveOptions,
     dry_run: DryRun,
-    running: Annotated[LocalSettings, without("deadline", "follow", "until_lag")],
+    running: Annotated[
+        LocalSettings, without("deadline", "wait_for_group_s", "follow", "until_lag")
+    ],
     failures: Annotated[FailureSettings, DEAD_AGAIN, without("dead_letter_topic")],
     engines: EngineOptions,
     limits: Limits,

@@ -107,7 +107,8 @@ def session_on(
     if spark is None and settings.is_remote:
         yield from _on_server(settings, name, print_line)
         return
-    spark = spark or Starting(settings, name)
+    if spark is None or (isinstance(spark, Starting) and spark.is_taken):
+        spark = Starting(settings, name)
     if not isinstance(spark, Starting):
         session = Session.of(spark)
         session.ensure(settings.of_spark)
@@ -133,7 +134,7 @@ class Starting:
     def __init__(self, settings: SessionSettings, name: str, java: str = "") -> None:
         _ensure_master(settings.master)
         self._settings = settings
-        self._taken = False
+        self.is_taken = False
         self._before = set(threading.enumerate())
         self.gateway = Future[JavaGateway]()
         self._session = in_a_thread(self._start, name, java)
@@ -169,12 +170,12 @@ class Starting:
             except KeyboardInterrupt:
                 self.kill()
                 raise
-        self._taken = True
+        self.is_taken = True
         return session
 
     def close(self) -> None:
         """End the JVM, once it runs, unless the session was taken."""
-        if not self._taken:
+        if not self.is_taken:
             self.kill()
 
     def kill(self) -> None:
