@@ -234,7 +234,7 @@ def preview_and_drain(
         obey_signals_until(control.is_over)
 
         def resuming() -> Resuming:
-            return resuming_with(context, plan, control.retyped())
+            return resuming_with(context, plan, action.plan_path, control.retyped())
 
         keys = ControlKeys(control, THIS_PROCESS.user(), why_not_by_key())
         try:
@@ -291,7 +291,10 @@ def _report_end(
 
 
 def resuming_with(
-    context: typer.Context, plan: OffsetPlan, retyped: Mapping[str, str | None] | None = None
+    context: typer.Context,
+    plan: OffsetPlan,
+    place: PlanPlace,
+    retyped: Mapping[str, str | None] | None = None,
 ) -> Resuming:
     """Return the options that a person has to type again to resume this drain.
 
@@ -306,10 +309,10 @@ def resuming_with(
     in_process = context.params.get("engine") == EngineName.PROCESS
     typed: list[tuple[Option, Sequence[str]]] = []
     for option in declared_by(context.command).values():
-        place, value = value_of(context, option)
+        given_in, value = value_of(context, option)
         if option.field in given:
             value = given[option.field]
-        elif not option.resumes or place is None:
+        elif not option.resumes or given_in is None:
             continue
         if value is not None:
             texts = value if isinstance(value, list) else [str(value)]
@@ -317,4 +320,4 @@ def resuming_with(
                 # Such a resume ignores them, but for the place where Spark's tasks reported.
                 texts = [text for text in texts if text.startswith(f"{STATE}=")]
             typed.append((option, texts))
-    return resuming_of(typed, plan)
+    return resuming_of(typed, plan, place)

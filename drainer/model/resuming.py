@@ -24,7 +24,7 @@ _HARMLESS = (
 _HARMLESS_TUNE = ("buffer", "grace", "metrics-linger", "log-format")
 _HERE = re.compile(r"local(\[.*\])?|yarn")  # Masters that lead to no other place.
 # What these options name is in the terms, and a resume asks for it.
-_ASKED_FOR = ("--handler", "--value-format", "--bootstrap-server", "--client-config", "--registry")
+_ASKED_FOR = ("--handler", "--value-format", "--registry")
 OPTIONS_MOST = 100
 VALUE_LENGTH = 1_000
 _Short = Annotated[str, Meta(max_length=VALUE_LENGTH)]

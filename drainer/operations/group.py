@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 from drainer.engine.runtime import boottime_s
-from drainer.errors import GroupActive, LockHeld, OffsetsPending, handling_nothing
+from drainer.errors import DrainerError, GroupActive, LockHeld, OffsetsPending, handling_nothing
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import GroupLock, lock_group
 from drainer.model.listed import listed
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import LocalSettings
-from drainer.store.saved_plan import LoadedPlan, SavedPlan
+from drainer.store.saved_plan import LoadedPlan, SavedPlan, holder
 from drainer.text.escape import command
 
 WAIT_EVERY_S = 0.5
@@ -125,7 +125,7 @@ def locked(
         with server or nullcontext():
             try:
                 with handling_nothing("drainer waited for the lock on the group"):
-                    _acquire(lock)
+                    _acquire(lock, file)
                     ensure_wanted()
                 yield lock
             finally:
@@ -134,11 +134,18 @@ def locked(
         file.release()
 
 
-def _acquire(lock: GroupLock) -> None:
-    """Acquire the lock. The error for a lock that is held names the holder's plan if it is here."""
+def _acquire(lock: GroupLock, file: SavedPlan) -> None:
+    """Acquire the lock. The error for a lock that is held names who runs the drain of this plan.
+
+    It also names the plan of the holder if that is on this machine.
+    """
     try:
         lock.acquire()
     except LockHeld as error:
+        with suppress(DrainerError):
+            plan = file.load(without_reports=True).plan
+            if plan.account.running and plan.terms.drain_id in str(error):
+                error.args = (f"{error}: {holder(plan)}",)
         from drainer.control import client  # noqa: PLC0415 - with http, half as long as --help
 
         # If the holder works by another copy of this plan, its id is also that of this process.

@@ -33,6 +33,7 @@ from drainer.operations.group import live_readers
 from drainer.operations.policy import Policy, resolve_policy
 from drainer.operations.start import Prepared, build_prepared
 from drainer.policy.rules import Selection
+from drainer.store.place import PlanPlace, is_in_topic
 from drainer.store.saved_plan import LoadedPlan, SavedPlan
 from drainer.text.mask import mask_text
 
@@ -346,18 +347,25 @@ def resuming_by(running: LocalSettings, prepared: Prepared) -> Resuming:
             given.append((option, [f"{key}={text}" for key, text in value.items()]))
         elif option.resumes and value != option.default:
             given.append((option, [str(typed(option, value))]))
-    found, code = resuming_of(given, prepared.plan), dict(foreign_code(prepared.plan.terms))
+    found = resuming_of(given, prepared.plan, prepared.file.path)
+    code = dict(foreign_code(prepared.plan.terms))
     handler = ("--handler", code["handler"]) if "handler" in code else ()
     engine = ("--engine", "spark") if prepared.action.engine.name == SPARK else ()
     return replace(found, options=(*handler, *engine, *found.options))
 
 
-def resuming_of(given: Iterable[tuple[Option, Sequence[str]]], plan: OffsetPlan) -> Resuming:
-    """Return what a resume has to repeat of options that come with the texts of their values."""
+def resuming_of(
+    given: Iterable[tuple[Option, Sequence[str]]], plan: OffsetPlan, place: PlanPlace
+) -> Resuming:
+    """Return what a resume has to repeat of options that come with the texts of their values.
+
+    ``place`` is where the plan is. If that is a topic, a resume must connect before it can read it.
+    """
     shown: list[str] = []
     hidden: list[str] = []
     for option, texts in given:
-        for text in _missing_in_plan(option.field, texts, plan):
+        connects = is_in_topic(place) and option.field in ("bootstrap_server", "client_config")
+        for text in texts if connects else _missing_in_plan(option.field, texts, plan):
             if (safe := option.without_secret(text)) == text:
                 shown += option.typed(text)
             else:

@@ -39,7 +39,7 @@ class TopicPlan(SavedPlan):
         self._token = token_hex(8)
         self._own: Owner | None = None  # This process, once it has claimed the plan.
         # What this process has read of the plan. The claim fails if there is more by then.
-        self._known: tuple[Owner, int, int] | None = None
+        self._known: object = None
         self._writes = self._written = 0  # How often the plan was written, and its generation.
         self._pieces, self._sent = JournalPieces(), (0, 0)  # A generation, and its pieces so far.
         self._failed: DrainerError | None = None  # Why a piece of the journal was not written.

@@ -18,6 +18,7 @@ from drainer.model.deadline import parse_deadline
 from drainer.model.plan import OffsetPlan
 from drainer.model.resuming import Resuming
 from drainer.model.terms import PayloadSettings
+from drainer.store.place import PlanPlace
 from view.samples import plan
 
 PLAN = changed(plan(), client_config="/etc/kafka.properties", handler="count")
@@ -26,17 +27,33 @@ RUN = ["--topic", "orders", "--group", "indexer", "--handler"]
 BY = datetime(2026, 11, 21, 7, tzinfo=UTC)
 
 
-def given(*words: str, command: str = "run", plan: OffsetPlan = PLAN, **more: Any) -> Resuming:
+def given(
+    *words: str,
+    command: str = "run",
+    plan: OffsetPlan = PLAN,
+    place: PlanPlace = Path("orders.indexer.plan.json"),
+    **more: Any,
+) -> Resuming:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     words = (*RUN, plan.terms.handler, *words) if command == "run" else words
     with commands[command].make_context(command, list(words)) as context:
-        return resuming_with(context, plan, **more)
+        return resuming_with(context, plan, place, **more)
 
 
 def test_what_the_plan_holds_is_not_repeated() -> None:
     more = ["--retries", "5", "--on-failure", "skip", "--yes", "-o", "json", "--partition", "3"]
     kept = ["-b", PLAN.terms.bootstrap_servers, "--client-config", "/etc/kafka.properties"]
     assert given(*more, *kept) == Resuming()
+
+
+def test_a_plan_in_a_topic_can_be_read_only_with_the_brokers_and_their_login() -> None:
+    servers = PLAN.terms.bootstrap_servers
+    words = ("--bootstrap-server", servers, "--client-config", "/etc/kafka.properties")
+    found = given(*words, place="kafka://plans/orders.indexer")
+    assert found.options == words
+    kept = found.to_keep()
+    assert kept.options == (), "what a plan says must not lead a login elsewhere"
+    assert kept.needs == ("--bootstrap-server …", "--client-config …")
 
 
 def test_code_is_repeated_unless_it_is_drainer_s_own_since_yes_does_not_confirm_it() -> None:
@@ -160,9 +177,20 @@ def test_the_endpoint_of_a_state_is_repeated_for_no_plan_holds_it() -> None:
 def test_a_plan_keeps_no_option_that_runs_code_or_connects_elsewhere() -> None:
     harmless = ["--concurrency", "500", "--tune", "buffer=1GiB", "--set", "index=a b"]
     harmless += ["--engine", "spark", "--master", "local[2]", "--report", "r.html"]
-    asked_for = ["--handler", "h.py:H", "--value-format", "m:decode", "-b", "other:9092"]
-    asked_for += ["--tune", "key-format=m:key", "--client-config", "mine.conf"]
-    apart = ["-X", "a.b=c", "--set", "url=http://s/drain", "--set", "split=s.py"]
+    asked_for = ["--handler", "h.py:H", "--value-format", "m:decode"]
+    asked_for += ["--tune", "key-format=m:key"]
+    apart = [
+        "-b",
+        "other:9092",
+        "--client-config",
+        "mine.conf",
+        "-X",
+        "a.b=c",
+        "--set",
+        "url=http://s/drain",
+        "--set",
+        "split=s.py",
+    ]
     apart += ["--spark-conf", "spark.jars=j", "--tune", "on-end=rm x"]
     found = given("p.json", *harmless, *asked_for, *apart, command="resume").to_keep()
     pairs = set(zip(found.options[::2], found.options[1::2], strict=True))
@@ -170,6 +198,7 @@ def test_a_plan_keeps_no_option_that_runs_code_or_connects_elsewhere() -> None:
     assert set(found.needs) == {
         *("--client-property a.b=…", "--set url=…", "--set split=…"),
         *("--spark-conf spark.jars=…", "--tune on-end=…"),
+        *("--bootstrap-server …", "--client-config …"),
     }
     changed(PLAN, resuming=found).account.check()
     repeated = given("p.json", *apart, command="resume").to_keep(("url", "split"))

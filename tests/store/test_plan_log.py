@@ -225,7 +225,6 @@ class Process:
         try:
             if self.plan.exists:
                 loaded = self.plan.load()
-                assert not loaded.torn
                 account, generation = loaded.plan, loaded.last_generation + 2
                 check(self.world, finished(account))
             else:
@@ -361,8 +360,12 @@ def played(seed: int) -> World:
     found: list[set[int]] = []
 
     def look() -> None:
-        plan = last.plan
-        found.append(finished(plan.load().plan) if plan.exists else set())
+        if not last.plan.exists:
+            found.append(set())
+            return
+        loaded = last.plan.load()
+        assert not loaded.torn
+        found.append(finished(loaded.plan))
 
     last = Process(world, len(world.processes))
     last.greenlet = greenlet(look)
