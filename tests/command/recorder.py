@@ -43,6 +43,8 @@ class Recorder(Handler):
         assert options.get("token") == context.extras("http.").get("token")
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         self._record = os.open(options["record"], flags, 0o600)
+        # In containers, each drain is process 1.
+        self._pid = int(os.environ.get("RECORDER_PID") or os.getpid())
         self._pause_s = float(options.get("pause_ms", "0")) / 1000
         self._gate = Path(options["gate"]) if "gate" in options else None
         self._gated = options.get("gated")
@@ -88,7 +90,7 @@ class Recorder(Handler):
             self._write(mark, [], None, 0, "")
 
     def _write(self, mark: str, *facts: object) -> None:
-        line = json.dumps([mark, os.getpid(), time.monotonic(), *facts], default=bytes.decode)
+        line = json.dumps([mark, self._pid, time.monotonic(), *facts], default=bytes.decode)
         os.write(self._record, b"\n" + line.encode())  # a kill may tear it: not the next one too
 
     @contextmanager

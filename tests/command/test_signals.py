@@ -116,13 +116,14 @@ def test_a_handler_that_blocks_the_loop_leaves_the_screen_as_it_was(command: Com
     assert f"drainer resume {command.plan(topic).name}" in end
 
 
-def test_ctrl_c_while_the_command_still_loads_is_answered() -> None:
-    code = """
-import sys
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_while_the_command_still_loads_is_answered(name: str) -> None:
+    code = f"""
+import os, signal, sys
 class Finder:
     def find_spec(self, name, path=None, target=None):
         if name == "drainer.cli.run":
-            raise KeyboardInterrupt
+            os.kill(os.getpid(), signal.{name})
 sys.meta_path.insert(0, Finder())
 sys.argv = ["drainer", "run"]
 from drainer.cli import main
@@ -160,7 +161,12 @@ def test_no_signal_after_the_summary_changes_how_the_command_ends(
     assert running.ends(code).answer["exit_code"] == code
 
 
-def test_a_signal_before_the_drain_began_ends_the_command_at_once(command: Command) -> None:
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)]
+)
+def test_a_signal_before_the_drain_began_ends_the_command_at_once(
+    command: Command, number: signal.Signals
+) -> None:
     """The command waits for the lock of another drain."""
     topic = command.topic(distinct(20))
     first = command.begin(topic, "-X", "session.timeout.ms=30000", gate=command.gate)
@@ -170,7 +176,7 @@ def test_a_signal_before_the_drain_began_ends_the_command_at_once(command: Comma
     waiting = command.start(*command.resume_of(copy), *command.options())
     waiting.prints("to see whether it is alive")
 
-    waiting.signal(signal.SIGINT)
+    waiting.signal(number)
 
     ended = waiting.ended(AT_ONCE_S)
     assert ended.code == 4

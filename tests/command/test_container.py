@@ -1,0 +1,137 @@
+"""The contract of a container: what drainer needs of it, and what it keeps to there."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from command.conftest import distinct, operations
+from command.container import UID, Container, Pod, config_map
+from command.process import Command
+from command.record import Record
+from drainer.job.manifest import HANDLERS
+from drainer.kafka.lock import lock_group
+from kafka.topic import Topic, eventually
+
+PLAN = "/plans/orders.plan.json"
+
+
+@pytest.fixture
+def container(command: Command, tmp_path: Path) -> Container:
+    """A container with the recording handler of a ConfigMap, whose record is beside the plans."""
+    handlers = config_map(tmp_path / "handlers", {"recorder.py": command.handlers.read_text()})
+    (tmp_path / "containers").mkdir()
+    plans = tmp_path / "plans"
+    plans.mkdir()
+    command.record = Record(plans / "record")
+    command.record.path.touch()
+    command.record.path.chmod(0o666)  # for the handlers of several users
+    command.gate = plans / "gate"
+    return Container(tmp_path / "containers", plans, {HANDLERS: handlers})
+
+
+def args_of(command: Command, topic: Topic, *more: str, **options: object) -> list[str]:
+    """Return the arguments of the manifest that ``drainer job`` prints."""
+    what = [*command.what(topic), "--from", "earliest", "--tune", "max-doubt=0", "--plan", PLAN]
+    sets = [f"{n}={v}" for n, v in {"record": "/plans/record", **options}.items()]
+    given = [word for text in sets for word in ("--set", text)]
+    printed = command("job", *what, *given, *more).out
+    (job,) = (each for each in yaml.safe_load_all(printed) if each["kind"] == "Job")
+    args: list[str] = job["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert f"{HANDLERS}/recorder.py:OnTheLoop" in args
+    # Containers of this test share the network of the machine.
+    return ["127.0.0.1:0" if each == "0.0.0.0:9464" else each for each in args]
+
+
+def answer(pod: Pod, code: int) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(pod.ends(code))
+    return found
+
+
+def test_a_pod_without_a_name_a_home_and_a_place_to_write_runs_the_job(
+    command: Command, container: Container
+) -> None:
+    topic = command.topic(operations(40))
+    pod = container.start(*args_of(command, topic, pause_ms=20))
+    assert answer(pod, 0)["status"] == "done"
+
+    command.ensure_drained(topic, once=True)
+    assert {line["event"] for line in map(json.loads, pod.err.splitlines())} >= {"begin", "summary"}
+    plan = json.loads((container.plans / "orders.plan.json").read_bytes())
+    assert {each["by"] for each in plan["history"]} == {f"{UID}@pod-0"}
+    left = {path.name for path in container.plans.iterdir()}
+    assert left == {"orders.plan.json", "record"}
+    again = container.start(*args_of(command, topic, pause_ms=20), uid=UID + 1)
+    assert answer(again, 0)["ended_before"]
+
+
+def ok(pod: Pod, path: str) -> bool:
+    """Whether a probe of the manifest succeeds."""
+    (base,) = re.findall(r"metrics: (http://\S+)metrics", pod.err)
+    try:
+        with urllib.request.urlopen(base + path, timeout=10) as found:
+            return bool(found.status == 200)
+    except urllib.error.HTTPError:
+        return False
+
+
+def is_imported(pod: Pod) -> bool:
+    """Whether the process handles SIGTERM, which is the first thing that drainer does."""
+    if pod.first is None:
+        return False
+    (caught,) = re.findall(r"SigCgt:\s*(\w+)", Path(f"/proc/{pod.first}/status").read_text())
+    return bool(int(caught, 16) >> signal.SIGTERM - 1 & 1)
+
+
+@pytest.mark.parametrize(
+    "phase",
+    [
+        "importing",
+        "draining",
+        pytest.param("waiting for the lock", marks=pytest.mark.long),
+        pytest.param("ending", marks=pytest.mark.long),
+    ],
+)
+def test_a_sigterm_leaves_a_true_plan_and_a_released_lock_and_exit_code_4(
+    command: Command, container: Container, phase: str
+) -> None:
+    topic = command.topic(distinct(40))
+    args = args_of(command, topic, "-c", "4", "-X", "session.timeout.ms=20000", gate="/plans/gate")
+    pod = container.start(*args)
+    if phase == "importing":
+        eventually(lambda: is_imported(pod), "it handles SIGTERM", 60)
+    else:
+        eventually(lambda: len(command.record.begun()) == 4 or not pod.running, "it drains", 60)
+    if phase == "waiting for the lock":
+        pod.kill()
+        pod = container.start(*args, uid=UID + 1)
+        pod.prints("to see whether it is alive")
+    if phase == "draining":
+        assert ok(pod, "healthz")
+        eventually(lambda: ok(pod, "readyz"), "it is ready", 60)
+    pod.signal(signal.SIGTERM)
+    if phase == "draining":
+        pod.prints("stopping: interrupted by SIGTERM")
+        command.gate.touch()
+    elif phase == "ending":
+        pod.prints("stopping: interrupted by SIGTERM")
+        pod.signal(signal.SIGTERM)  # A person or a node that does not wait.
+
+    pod.ends(4, within_s=30)
+
+    left = {path.name for path in container.plans.iterdir()} - {"record", "gate"}
+    expected = {"importing": set()}.get(phase, {"orders.plan.json"})
+    assert {name for name in left if ".journal-" not in name} == expected
+    if phase != "waiting for the lock":  # The lock of the killed pod expires by itself.
+        assert not command.cluster.group(lock_group(command.group(topic))).members
+    command.gate.touch()
+    assert answer(container.start(*args, uid=UID + 2), 0)["status"] == "done"
+    command.ensure_drained(topic, once=phase in ("importing", "draining"))
