@@ -160,6 +160,12 @@ def composed(place: Place) -> None:
     place.write("client.properties", f"bootstrap.servers={place.bootstrap}\n")
 
 
+def hosted(place: Place) -> None:
+    """What a Job is made of."""
+    orders(place)
+    place.write("client.properties", f"bootstrap.servers={place.bootstrap}\n")
+
+
 def stopped(place: Place) -> None:
     """A drain that was stopped."""
     orders(place)
@@ -219,6 +225,7 @@ PREPARED: dict[str, Callable[[Place], None]] = {
     "docs/howto/failures.md": failing,
     "docs/howto/finer-key.md": inbox,
     "docs/howto/inspect.md": orders,
+    "docs/howto/kubernetes.md": hosted,
     "docs/howto/lag.md": orders,
     "docs/howto/monitor.md": orders,
     "docs/howto/payloads.md": of_registry,

@@ -46,6 +46,7 @@ LEFT_OUT = {
     r"^drainer limits -b": "measures for minutes; scenarios.broker_limits does",
     r"venv-pack": "packs an environment of a gigabyte",
     r"dsn=postgresql": "needs PostgreSQL and a service; tests/command/test_postgresql.py has them",
+    r"^(kubectl|podman) ": "needs Kubernetes; tests/command/test_container.py has its conditions",
     r"spark://spark-1:7077": "needs a cluster of Spark's; tests/command/test_submit.py has one",
 }
 TWO_USERS = "needs two users; scenarios/trust/case_folders.py has them"

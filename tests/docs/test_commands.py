@@ -47,6 +47,7 @@ OTHERS = {
     "--format",  # of aws
     "--example",  # made up, for who adds an option
     "--files",  # of spark-submit
+    *("--build-arg", "--force"),  # of podman and kubectl
     "--minutes",  # of a benchmark
 }
 OF_OTHER_PROGRAMS = {
