@@ -8,6 +8,7 @@ import signal
 import urllib.error
 import urllib.request
 from pathlib import Path
+from random import Random, randrange
 from typing import Any
 
 import pytest
@@ -16,12 +17,14 @@ import yaml
 from command.conftest import distinct, operations
 from command.container import UID, Container, Pod, config_map
 from command.process import Command
-from command.record import Record
+from command.record import Record, check_repeats
 from drainer.job.manifest import HANDLERS
 from drainer.kafka.lock import lock_group
 from kafka.topic import Topic, eventually
 
 PLAN = "/plans/orders.plan.json"
+PLACES = (PLAN,)  # of plans that outlive a node: here, a shared folder
+PODS, CONCURRENCY = 8, 8
 
 
 @pytest.fixture
@@ -38,9 +41,11 @@ def container(command: Command, tmp_path: Path) -> Container:
     return Container(tmp_path / "containers", plans, {HANDLERS: handlers})
 
 
-def args_of(command: Command, topic: Topic, *more: str, **options: object) -> list[str]:
+def args_of(
+    command: Command, topic: Topic, *more: str, plan: str = PLAN, **options: object
+) -> list[str]:
     """Return the arguments of the manifest that ``drainer job`` prints."""
-    what = [*command.what(topic), "--from", "earliest", "--tune", "max-doubt=0", "--plan", PLAN]
+    what = [*command.what(topic), "--from", "earliest", "--tune", "max-doubt=0", "--plan", plan]
     sets = [f"{n}={v}" for n, v in {"record": "/plans/record", **options}.items()]
     given = [word for text in sets for word in ("--set", text)]
     printed = command("job", *what, *given, *more).out
@@ -135,3 +140,52 @@ def test_a_sigterm_leaves_a_true_plan_and_a_released_lock_and_exit_code_4(
     command.gate.touch()
     assert answer(container.start(*args, uid=UID + 2), 0)["status"] == "done"
     command.ensure_drained(topic, once=phase in ("importing", "draining"))
+
+
+def await_done(command: Command, pod: Pod, count: int) -> None:
+    """Wait until so many sub-messages are done, or the pod has ended."""
+
+    def found() -> bool:
+        return len(command.record.done()) >= count or not pod.running
+
+    eventually(found, f"{count} are done", 120)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("plan", PLACES)
+def test_a_night_in_pods_that_are_killed_evicted_and_lost_with_their_nodes(
+    command: Command, container: Container, plan: str
+) -> None:
+    """The same manifest again and again, by operators of different names, until it is done.
+
+    A pod's temporary folder is gone with it, so each one begins as on another node.
+    """
+    seed = randrange(10**6)
+    print(f"seed {seed}")
+    random = Random(seed)
+    topic = command.topic(operations(300, lanes=40), partitions=2)
+    at_once = ("-c", str(CONCURRENCY), "-X", "session.timeout.ms=3000", "--tune", "grace=2s")
+    args = args_of(command, topic, *at_once, plan=plan, pause_ms=20)
+    killed: set[int] = set()
+    for night in range(1, PODS + 1):
+        pod = container.start(*args, uid=UID + night)
+        at_least = len(command.record.done()) + random.randrange(1, 60)
+        await_done(command, pod, at_least)
+        if not pod.running:
+            break
+        if random.random() < 0.6:
+            pod.kill()
+            killed.add(night)
+        else:
+            pod.signal(signal.SIGTERM)
+            assert answer(pod, 4)["status"] == "interrupted"
+    # An operator goes on elsewhere, by the same arguments, and the Job is repeated after that.
+    done = answer(container.start(*args, uid=UID), 0)
+    again = answer(container.start(*args, uid=UID + 1), 0)
+
+    command.ensure_drained(topic)
+    check_repeats(command.record.lines(), killed, CONCURRENCY, len(killed))
+    assert (done["ended_before"], again["ended_before"]) == (None, done["history"][-1]["at"])
+    began = [each for each in done["history"] if each["what"] in ("begun", "resumed")]
+    assert len({each["by"] for each in began}) == len(began) > PODS / 2
+    assert {each["what"] for each in done["history"]} <= {"begun", "resumed", "ended"}

@@ -98,6 +98,9 @@ def test_a_drain_returns_its_summary_and_reports_its_status(backlog: dict[str, A
     assert (summary.status, summary.messages.done, summary.conserved) == ("done", MESSAGES, True)
     assert len(Slow.handled) == len(set(Slow.handled)) == MESSAGES
     assert seen[-1].topic == backlog["topic"]
+    again = drainer.drain(handler=Slow, or_resume=True, **backlog)
+    assert (again.messages, again.ended_before) == (summary.messages, summary.history[-1].at)
+    assert len(Slow.handled) == MESSAGES
     assert drainer.drain(handler=Slow, **backlog | {"from_": "committed"}).status == "empty"
 
 
