@@ -15,6 +15,7 @@ python_maximum_signature_line_length = 80
 html_theme = "furo"
 html_title = "drainer"
 html_static_path = ["img"]
+html_extra_path = ["llms.txt", "reference/output.schema.json"]  # At the root of the site.
 html_css_files = ["site.css"]
 html_show_copyright = html_show_sphinx = False
 html_copy_source = html_show_sourcelink = False

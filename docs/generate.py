@@ -1,5 +1,6 @@
 """Writes ``docs/reference/cli``, a page for each command with all of its options; the table of
-metrics in ``docs/reference/metrics.md``; and the OpenAPI document of the handler ``http``.
+metrics in ``docs/reference/metrics.md``; the OpenAPI document of the handler ``http``; the JSON
+Schema of what commands print; and ``llms.txt``, which names all pages and commands.
 
 Run it as ``python docs/generate.py``; a test compares what it would write with what is there.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 from collections.abc import Iterable, Iterator
 from inspect import cleandoc
 from pathlib import Path
@@ -26,8 +28,15 @@ from drainer.spark.assign.status import METRICS as METRICS_OF_SPARK
 FOLDER = Path(__file__).parent / "reference/cli"
 METRICS_PAGE = FOLDER.parent / "metrics.md"
 OPENAPI = FOLDER.parent / "http.openapi.json"
+OUTPUT_SCHEMA = FOLDER.parent / "output.schema.json"
+LLMS = FOLDER.parent.parent / "llms.txt"
 PROTOCOL = "1"
 HEAD = "option | meaning | default | variable\n---|---|---|---"
+LLMS_NOTES = """All commands but `demo` and `sandbox down` take `-o json`, which prints one object
+with `status`, `exit_code`, `hint` and `next` (the command that comes next) among its fields. Its
+JSON Schema is [output.schema.json](output.schema.json). A drain shows a preview and asks;
+`--dry-run` ends after the preview, and `--yes` confirms it. Commands that only read are `lag`,
+`inspect`, `estimate`, `probe`, `ps`, `plan show` and `plan verify`."""
 TUNE = """# --tune NAME=VALUE
 
 Settings that few drains need share one option, which may be repeated:
@@ -155,6 +164,52 @@ def main() -> None:
         (FOLDER / name).write_text(text, encoding="utf-8")
     METRICS_PAGE.write_text(metrics_page(), encoding="utf-8")
     OPENAPI.write_text(openapi_text(), encoding="utf-8")
+    OUTPUT_SCHEMA.write_text(output_schema_text(), encoding="utf-8")
+    LLMS.write_text(llms_text(), encoding="utf-8")
+
+
+def output_schema_text() -> str:
+    """The JSON Schema of what all commands print with ``-o json``."""
+    made = runpy.run_path(str(LLMS.with_name("outputs.py")))["schema"]()
+    return json.dumps(made, indent=1) + "\n"
+
+
+def llms_text() -> str:
+    """The pages of the site and the commands, with what each is for, in the form of llmstxt.org."""
+    conf = runpy.run_path(str(LLMS.with_name("conf.py")))
+    root: Any = get_command(app)
+    title, purpose = beginning(LLMS.with_name("index.md"))
+    parts = [f"# {title}\n\n> {purpose}", LLMS_NOTES]
+    kinds = {"Start": ["tutorial"]}
+    for kind, first in conf["KINDS"].items():
+        folder = kind.lower().replace(" ", "")
+        pages = sorted(f"{folder}/{each.stem}" for each in (LLMS.parent / folder).glob("*.md"))
+        kinds[kind] = [*dict.fromkeys((*(f"{folder}/{name}" for name in first), *pages))]
+    kinds["Reference"] += ["reference/cli/tune"]
+    for kind, pages in kinds.items():
+        lines = [f"- {linked(page)}" for page in pages]
+        parts.append("\n".join((f"## {kind}", "", *lines)))
+    commands = [
+        f"- [drainer {words}](reference/cli/{words.split()[0]}.html): {line_of(command)}"
+        for words, command in leaves(root, ())
+    ]
+    parts.append("\n".join(("## Commands", "", *commands)))
+    return "\n\n".join(parts) + "\n"
+
+
+def linked(page: str) -> str:
+    """A link to a page, with the first sentence below its title."""
+    title, purpose = beginning(LLMS.parent / f"{page}.md")
+    return f"[{title}]({page}.html)" + ("" if "|" in purpose else f": {purpose}")
+
+
+def beginning(page: Path) -> tuple[str, str]:
+    """The title of a page, and the first sentence below it, without markup."""
+    text = page.read_text(encoding="utf-8")
+    title, _, rest = text.removeprefix("# ").partition("\n")
+    plain = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", " ".join(rest.strip().split("\n\n")[0].split()))
+    sentence = re.match(r".+?[.:](?= |$)", plain)
+    return title, (sentence[0] if sentence else plain).replace("`", "").rstrip(":")
 
 
 def metrics_page() -> str:

@@ -64,6 +64,7 @@ def certify(
     terminal.print_line("calling split here and in another process ...")
     report = split_report(Subject(loaded, running.options), taken.messages)
     terminal.print_line("")
+    page = report_page(report)
     terminal.data(
         {
             **report.as_json(),
@@ -72,9 +73,10 @@ def certify(
             "topic_id": backlog.topic_id,
             "partitions": list(taken.ranges),
             "seed": chosen.seed,
-        }
+        },
+        page,
     )
-    terminal.present(report_page(report))
+    terminal.present(page)
     return report.exit_code
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from itertools import chain
 from typing import Any, TypeAlias
 
 from drainer.errors import UsageError, raised_as
 from drainer.model.option import PREFIX, Option
+from drainer.text import escape
 
 Declared: TypeAlias = Mapping[str, Option]  # The keys are the names of click's parameters.
 
@@ -161,10 +162,21 @@ def typed_words(context: Any, options: Iterable[Option]) -> tuple[str, ...]:
     words: list[str] = []
     for option in options:
         place, value = value_of(context, option)
-        if place is not None and value is not None:
-            for text in value if isinstance(value, (list, tuple)) else (value,):
-                words += option.typed(option.without_secret(str(text)))
+        if place is None or value in (None, False):
+            continue
+        for text in value if isinstance(value, list | tuple) else (value,):
+            safe = option.without_secret(str(text))
+            is_alone = option.is_flag and not option.tune
+            words += [option.name] if is_alone else option.typed(safe)[option.is_argument :]
     return tuple(words)
+
+
+def next_command(context: Any, verb: str, leave_out: Collection[str] = ()) -> str:
+    """Return another command with the options that were given for this one, but for some labels."""
+    left_out = {"output", "tune", *leave_out}
+    options = declared_by(context.command).values()
+    kept = [each for each in options if each.label not in left_out]
+    return escape.command(verb, options=typed_words(context, kept))
 
 
 def is_given(context: Any, option: Option) -> bool:

@@ -19,7 +19,7 @@ import typer
 from drainer.cli.answer import ensure_confirmed
 from drainer.cli.command import why_not_by_key
 from drainer.cli.connecting import ConnectionOptions
-from drainer.cli.declared import declared_by, value_of
+from drainer.cli.declared import declared_by, next_command, value_of
 from drainer.cli.engines import STATE
 from drainer.cli.metrics import OversightOptions
 from drainer.cli.options import DrainOptions, Limits
@@ -88,6 +88,7 @@ def request_of(
 
 
 def report_dry_run(
+    context: typer.Context,
     terminal: Terminal,
     action: Preview,
     estimated: Mapping[str, object] | None = None,
@@ -98,7 +99,8 @@ def report_dry_run(
     terminal.print_line("dry run: nothing was touched")
     if report is not None:
         terminal.warn("no report was written: a dry run has none")
-    terminal.data({"status": "dry-run", **action.as_json(), **(estimated or {})})
+    way = next_command(context, context.info_name or "", leave_out=("dry-run", "latency"))
+    terminal.data({"status": "dry-run", "next": way, **action.as_json(), **(estimated or {})})
 
 
 def run_command(
@@ -212,7 +214,7 @@ def preview_and_drain(
     action, plan = prepared.action, prepared.plan
     (terminal.present if dry_run else terminal.preview)(preview_page(action))
     if dry_run:
-        report_dry_run(terminal, action, report=oversight.report)
+        report_dry_run(context, terminal, action, report=oversight.report)
         return EXIT_DONE
     followers = Followers(terminal, action, metrics, oversight)
     if prepared.is_empty:

@@ -16,7 +16,7 @@ from drainer.operations import plan as operation
 from drainer.operations.examine import Check, changes, examine, group_offsets
 from drainer.operations.plan import already_back, undo_moves
 from drainer.view.page import Line
-from drainer.view.plan import history_page, plan_page, show_checks
+from drainer.view.plan import checks_page, history_page, plan_page
 from drainer.view.terminal import Terminal
 
 Reported = Annotated[EngineOptions, only("spark_conf")]
@@ -43,9 +43,10 @@ def show(
     account = loaded.plan.account
     ended = None if account.last_end is None else account.last_end.as_json()
     last_run = "running" if file.is_locked else account.how_ended
-    terminal.data({**loaded.plan.as_json(), "last_run": last_run, "last_end": ended})
     options = ("--spark-conf", f"{STATE}={state}") if state else ()
-    terminal.present(plan_page(loaded.plan, plan, options, runs=file.is_locked))
+    page = plan_page(loaded.plan, plan, options, runs=file.is_locked)
+    terminal.data({**loaded.plan.as_json(), "last_run": last_run, "last_end": ended}, page)
+    terminal.present(page)
 
 
 @app.command()
@@ -104,8 +105,9 @@ def verify(
         for text, error in checks
     ]
     answer = {"checks": results, "warnings": found}
-    terminal.data({"status": "refused" if failed else "ok", "exit_code": code, **answer})
-    show_checks(terminal, checks, warnings=found)
+    page = checks_page(checks, warnings=found)
+    terminal.data({"status": "refused" if failed else "ok", "exit_code": code, **answer}, page)
+    terminal.present(page)
     return code
 
 

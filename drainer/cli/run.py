@@ -84,7 +84,7 @@ def run(
             if dry_run and not prepared.action.resumes:
                 estimate = Extension.ESTIMATE.load().estimate_dry_run
                 action, found = estimate(terminal, cluster, prepared, request, question)
-                draining.report_dry_run(terminal, action, found, report=oversight.report)
+                draining.report_dry_run(context, terminal, action, found, report=oversight.report)
                 return EXIT_DONE
             return draining.preview_and_drain(
                 *(context, terminal, cluster, prepared, running, metrics, oversight),

@@ -126,8 +126,9 @@ def ps(terminal: Terminal) -> None:
     - `drainer ps -o json`
     """
     found = [*client.running(), *client.left_known()]
-    terminal.data({"drains": [found_as_json(each) for each in found]})
-    terminal.present(running_page(found))
+    page = running_page(found)
+    terminal.data({"drains": [found_as_json(each) for each in found]}, page)
+    terminal.present(page)
 
 
 @command
@@ -262,8 +263,9 @@ def _print_end(terminal: Terminal, status: str, last: DrainReport) -> None:
         ways.append(Field("resume", resume, "" if is_here else f"in the folder {folder}"))
     elif hint := ended.get("hint"):
         ways.append(Field("hint", hint))
-    terminal.data({"status": status, "ended": ended})
-    terminal.present(Page(head, (), ways_on=tuple(ways)))
+    page = Page(head, (), ways_on=tuple(ways))
+    terminal.data({"status": status, "hint": ended.get("hint"), "ended": ended}, page)
+    terminal.present(page)
 
 
 def _show(terminal: Terminal, reports: Iterable[DrainReport]) -> None:

@@ -88,9 +88,8 @@ def lag(
     connection = typed_words(context, options_of(ConnectionOptions).values())
     page = lag_page(found, connection, failing)
     groups = [{**builtins(each), "next": next_command(each, connection)} for each in found.groups]
-    way = page.ways_on[0].value if page.ways_on else None
-    answer = {**builtins(found), "groups": groups, "next": way}
-    terminal.data({"status": "failed" if code else "ok", "exit_code": code, **answer})
+    answer = {**builtins(found), "groups": groups}
+    terminal.data({"status": "failed" if code else "ok", "exit_code": code, **answer}, page)
     terminal.present(page)
     return code
 

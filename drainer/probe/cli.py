@@ -68,8 +68,9 @@ def probe_(
     bad = any(each.level is Level.BAD for each in findings)
     code = EXIT_FOUND if bad else EXIT_DONE
     status = "failed" if bad else "passed"
-    terminal.data({"status": status, "exit_code": code, "findings": builtins(findings)})
-    terminal.present(findings_page(findings, "probed", labels=True))
+    page = findings_page(findings, "probed", labels=True)
+    terminal.data({"status": status, "exit_code": code, "findings": builtins(findings)}, page)
+    terminal.present(page)
     return code
 
 

@@ -80,6 +80,19 @@ def command(verb: str, *words: str | Path, options: Sequence[str] = ()) -> str:
     return shlex.join(["drainer", *verb.split(), *paths, *options])
 
 
+# A command in a sentence that can be run as it is: it has more than the names of commands, and
+# nothing in capitals that a person has to fill in.
+_WHOLE = re.compile(
+    r"`(drainer (?:ps|(?:[a-z]+ )+(?!(?:[a-z]+ )*[a-z]+`)(?:(?!\b[A-Z]{3,}\b)[^`…])+))`"
+)
+
+
+def command_in(text: str) -> str | None:
+    """Return the first command in a sentence that can be run as it is; None if there is none."""
+    found = _WHOLE.search(text)
+    return None if found is None else found[1]
+
+
 def json_text(obj: object, *, indent: bool = False) -> str:
     """Return an object as JSON that any parser can read, without control characters.
 

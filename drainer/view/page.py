@@ -210,6 +210,14 @@ class Page:
         )
 
     @property
+    def next(self) -> str | None:
+        """The command that the page names first: to continue, or to see more; None without one."""
+        facts = (item for each in self.sections for item in each.items)
+        named = [*self.ways_on, *(f for f in facts if getattr(f, "tone", "") is Tone.COMMAND)]
+        commands = (f.value for f in named if isinstance(f, Field) and "…" not in f.value)
+        return next((each for each in commands if each.startswith("drainer")), None)
+
+    @property
     def message(self) -> str:
         """The headline and the details as one line without marks."""
         first = self.headline.text + self.headline.more

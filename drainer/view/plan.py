@@ -19,7 +19,6 @@ from drainer.view.findings import findings_page
 from drainer.view.page import OK, WARN, Cell, Field, Item, Line, Page, Table, Tone, section
 from drainer.view.policy import task_fields, unhandled_lines
 from drainer.view.summary import account, events, parked_field, resume_by_plan
-from drainer.view.terminal import Terminal
 
 
 def plan_page(
@@ -106,19 +105,17 @@ def fields_before_connecting(
         yield Field("reads", plan.account.state.uri, "the state of its tasks")
 
 
-def show_checks(
-    terminal: Terminal,
-    checks: Sequence[tuple[str, DrainerError | None]],
-    warnings: Sequence[str] = (),
-) -> None:
-    """Print the verdict, and then each check; failed ones with the reason, even with --quiet."""
+def checks_page(
+    checks: Sequence[tuple[str, DrainerError | None]], warnings: Sequence[str] = ()
+) -> Page:
+    """Make the page of the verdict, and of each check; failed ones have the reason."""
     findings = [
         Finding("plan", Level.OK, name)
         if error is None
         else Finding("plan", Level.BAD, f"{name}: {error}", error.hint)
         for name, error in checks
     ]
-    terminal.present(replace(findings_page(findings), warnings=tuple(warnings)))
+    return replace(findings_page(findings), warnings=tuple(warnings))
 
 
 def _fields(plan: OffsetPlan) -> Iterator[Item | None]:

@@ -56,8 +56,9 @@ _LEFT = {NOT_MATCHED: "did not match the filter"}
 
 def show_summary(terminal: Terminal, summary: Summary) -> None:
     """Print how a drain ended and how to continue, then the account and the details."""
-    terminal.data(summary.as_json())
-    terminal.present(summary_page(summary))
+    page = summary_page(summary)
+    terminal.data(summary.as_json(), page)
+    terminal.present(page)
 
 
 def show_cut_short(
@@ -67,21 +68,15 @@ def show_cut_short(
 
     ``also`` is a note on the command to resume it.
     """
-    terminal.data(
-        {
-            "status": "interrupted",
-            "exit_code": error.exit_code,
-            "error": str(error),
-            "hint": error.hint,
-            "plan": str(plan),
-        }
-    )
     way = resume_field(resuming.command(plan), resuming)
     way = replace(way, note="; ".join(filter(None, (also, way.note))))
     # The text of a signal is the headline itself. Any other error is printed below a short one.
     cause = None if isinstance(error, Signalled) else error
     headline = Line("Interrupted" if cause else str(error), Tone.WARN, STOPPED)
-    terminal.present(Page(headline, (), cause=cause, ways_on=(way,)))
+    page = Page(headline, (), cause=cause, ways_on=(way,))
+    found = {"error": str(error), "hint": error.hint, "plan": str(plan)}
+    terminal.data({"status": "interrupted", "exit_code": error.exit_code, **found}, page)
+    terminal.present(page)
 
 
 def drain_page(action: Preview, summary: Summary, history: History, ended: datetime) -> Page:

@@ -27,7 +27,7 @@ from rich.segment import Segment, Segments
 
 from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNEXPECTED, DrainerError, Signalled
 from drainer.host.os_errors import describe_os, is_of_machine, way_out
-from drainer.text.escape import is_printable, json_text
+from drainer.text.escape import command_in, is_printable, json_text
 from drainer.text.mask import describe
 from drainer.text.secret import redact
 from drainer.view.layout import Pieces, head, is_urgent, lay_out, plain, segments, wrapped
@@ -202,15 +202,19 @@ class Terminal:
         if hint := fields.get("hint"):
             self.hint(hint)
 
-    def data(self, obj: Mapping[str, Any]) -> None:
+    def data(self, obj: Mapping[str, Any], page: Page | None = None) -> None:
         """Print the result as one object, if the user asked for JSON or YAML.
 
-        On a terminal, the object is indented for a person to read. Every object has a ``status``
-        and an ``exit_code``: those of a command that found nothing wrong, unless it has its own.
+        On a terminal, the object is indented for a person to read. Every object begins with
+        ``status``, ``exit_code``, ``hint`` and ``next``, the command that comes next. Unless
+        ``obj`` has its own, they are those of a command that found nothing wrong, and of the page
+        that a person would see.
         """
         if not self.json:
             return
-        obj = {"status": "ok", "exit_code": EXIT_DONE, **obj}
+        hint = obj.get("hint") or " ".join(page.hints if page else ()) or None
+        way = (page and page.next) or command_in(hint or "")
+        obj = {"status": "ok", "exit_code": EXIT_DONE, "hint": hint, "next": way, **obj}
         text = json_text(obj, indent=self.shares_screen)
         self._stdout.write(_as_yaml(text) if self.form is Form.YAML else f"{text}\n")
         self._stdout.flush()

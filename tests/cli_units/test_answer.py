@@ -50,5 +50,5 @@ def test_what_a_handler_prints_is_kept_off_the_object(capsys: pytest.CaptureFixt
         terminal.data({"status": "done"})
 
     out, err = capsys.readouterr()
-    assert json.loads(out) == {"status": "done", "exit_code": 0}
+    assert json.loads(out) == {"status": "done", "exit_code": 0, "hint": None, "next": None}
     assert err == "from a handler\nand its library\n"

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from command.documented import ensure_documented
 from command.forks import Forked, can_fork
 from command.record import Record, every_place
 from drainer.errors import DrainerError
@@ -143,6 +144,8 @@ class Running:
         """Wait for its end, whatever that is."""
         code = self._process.wait(within_s)
         took_s = time.monotonic() - self._begun_s
+        if code >= 0:
+            ensure_documented(self.words, self._out.read_text())
         return Outcome(code, self._out.read_text(), self.err, took_s)
 
     def ends(self, code: int, within_s: float = ENDS_WITHIN_S) -> Outcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import signal
 import subprocess
@@ -96,6 +97,7 @@ def test_a_handler_that_blocks_the_loop_is_left_behind_with_an_answer(command: C
         "exit_code": 4,
         "error": outcome.error,
         "hint": outcome.hint,
+        "next": f"drainer {shlex.join(outcome.resume_words)}",
         "plan": command.plan(topic).name,
     }
 

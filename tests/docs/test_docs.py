@@ -73,6 +73,7 @@ def test_the_site_is_made_without_a_warning_or_the_network(tmp_path: Path) -> No
     ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
 
     assert (ended.returncode, ended.stderr) == (0, "")
+    assert {"llms.txt", "output.schema.json"} <= {each.name for each in tmp_path.iterdir()}
     for page in tmp_path.rglob("*.html"):
         assert not re.search(r"<(?:script|link|img)[^>]+=\"(?:https?:)?//", page.read_text()), page
 

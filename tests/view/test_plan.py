@@ -11,7 +11,7 @@ from drainer.errors import Refused
 from drainer.model.account import Event, EventKind, clock
 from drainer.model.claims import ALL
 from drainer.model.rate_cap import CapCurve, CapPoint
-from drainer.view.plan import plan_page, show_checks
+from drainer.view.plan import checks_page, plan_page
 
 from . import samples
 from .facts import fields, row, tables, ways
@@ -73,8 +73,8 @@ def test_each_check_has_its_mark_and_quiet_shows_those_that_failed() -> None:
     ]
     loud, out, err = samples.terminal()
     quiet, found, only = samples.terminal(quiet=True)
-    show_checks(loud, checks)
-    show_checks(quiet, checks)
+    loud.present(checks_page(checks))
+    quiet.present(checks_page(checks))
     head, hint = "✗ 1 of 2 checks failed", "hint: Name another."
     digest, topic = "  ✓ digest", "  ✗ topic id: topic [orders] is new"
     assert out.getvalue().splitlines() == [head, "", digest, topic]

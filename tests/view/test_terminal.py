@@ -82,7 +82,8 @@ def test_data_is_one_object_on_stdout_indented_for_a_person() -> None:
     terminal, out, err = samples.terminal(Form.JSON)
     terminal.print_line("words")
     terminal.data({"a": "[b]", "n": 1})
-    assert out.getvalue() == '{"status":"ok","exit_code":0,"a":"[b]","n":1}\n'
+    assert out.getvalue().startswith('{"status":"ok","exit_code":0,"hint":null,"next":null,')
+    assert out.getvalue().endswith(',"a":"[b]","n":1}\n')
     assert err.getvalue() == "words\n"
     screen = samples.Screen()
     Terminal(Form.JSON, stdout=screen, stderr=io.StringIO()).data({"a": 1})
@@ -97,7 +98,10 @@ def test_as_yaml_data_is_the_same_object_and_steers_no_terminal() -> None:
     terminal = Terminal(Form.YAML, stdout=out, stderr=io.StringIO())
     terminal.data({"name": "Zoë", "n": [1, 2]})
     assert terminal.json
-    assert out.getvalue() == "status: ok\nexit_code: 0\nname: Zoë\nn:\n- 1\n- 2\n"
+    assert (
+        out.getvalue()
+        == "status: ok\nexit_code: 0\nhint: null\nnext: null\nname: Zoë\nn:\n- 1\n- 2\n"
+    )
     out.truncate(out.seek(0))
     terminal.data({"name": "\x1b[2J\u202e"})
     assert out.getvalue().isascii()
@@ -256,11 +260,19 @@ def test_a_held_terminal_is_not_ready() -> None:
     os.close(emulator)
 
 
-def test_every_object_for_programs_has_a_status_and_an_exit_code() -> None:
+def test_every_object_for_programs_begins_with_four_fields() -> None:
     terminal, out, _ = samples.terminal(Form.JSON)
+    way = Field("resume", "drainer resume 'my plan.json'")
+    page = Page(Line("halted"), (), hints=("Fix it.",), ways_on=(way,))
     terminal.data({"drains": []})
-    terminal.data({"exit_code": 7, "status": "refused"})
-    assert list(map(json.loads, out.getvalue().splitlines())) == [
-        {"status": "ok", "exit_code": 0, "drains": []},
-        {"status": "refused", "exit_code": 7},
+    terminal.data({"exit_code": 7, "status": "refused"}, page)
+    terminal.data({"hint": "See `drainer stop PLAN` or `drainer plan undo x.json`."})
+    terminal.data({"hint": "Start one with `drainer run`.", "next": "own"}, page)
+    found = list(map(json.loads, out.getvalue().splitlines()))
+    assert all([*each][:4] == ["status", "exit_code", "hint", "next"] for each in found)
+    assert [[*each.values()][:4] for each in found] == [
+        ["ok", 0, None, None],
+        ["refused", 7, "Fix it.", "drainer resume 'my plan.json'"],
+        ["ok", 0, found[2]["hint"], "drainer plan undo x.json"],
+        ["ok", 0, found[3]["hint"], "own"],
     ]

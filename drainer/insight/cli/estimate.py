@@ -9,8 +9,11 @@ from math import ceil
 from pathlib import Path
 from typing import Annotated
 
+import typer
+
 from drainer.cli.command import basic, command, without
 from drainer.cli.connecting import ConnectionOptions, connect
+from drainer.cli.declared import next_command
 from drainer.cli.draining import request_of
 from drainer.cli.options import LATENCY, DrainOptions, Limits
 from drainer.engine.preview import SPARK, Preview
@@ -63,6 +66,7 @@ _LOWERED_BY = {
 
 @command
 def estimate(
+    context: typer.Context,
     what: DrainOptions,
     kafka: ConnectionOptions,
     latency: Annotated[str | None, replace(LATENCY, basic=True)],
@@ -97,8 +101,9 @@ def estimate(
         frozen = backlog_of(cluster, request)
         found = make_estimate(cluster, frozen, request, question, terminal.print_line)
     of = {"topic": request.topic, "group": request.group}
-    terminal.data({"status": "estimated", **of, "estimate": found.as_json()})
-    terminal.present(estimate_page(found))
+    page, way = estimate_page(found), next_command(context, "run", leave_out=("latency",))
+    terminal.data({"status": "estimated", **of, "estimate": found.as_json(), "next": way}, page)
+    terminal.present(page)
 
 
 def question_of(latency: str | None, running: LocalSettings) -> Question:

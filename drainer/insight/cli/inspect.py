@@ -7,8 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated
 
+import typer
+
 from drainer.cli.command import command, only
 from drainer.cli.connecting import ConnectionOptions, connect
+from drainer.cli.declared import next_command
 from drainer.cli.options import InspectedOptions, Limits, PayloadOptions
 from drainer.insight.inspection import (
     HOT_SHARE,
@@ -70,6 +73,7 @@ class ReadingOptions:
 
 @command
 def inspect(
+    context: typer.Context,
     what: InspectedOptions,
     payload: PayloadOptions,
     kafka: ConnectionOptions,
@@ -115,7 +119,8 @@ def inspect(
         capped = {"cap": builtins(cap)}
         of_limits = section("Broker limits", caps.fields_before(cap, found.messages))
         page = replace(page, sections=(*page.sections, of_limits))
-    terminal.data({**found.as_json(), **capped})
+    way = next_command(context, "run", leave_out=("sample", "full", "seed"))
+    terminal.data({**found.as_json(), **capped, "next": f"{way} --dry-run"}, page)
     terminal.present(page)
 
 

@@ -78,10 +78,10 @@ def list_(
                 kept[name] = originals_kept(name, cluster.topic_config(name), oldest_ms)
         near = default_dead_letter_topics(topic, cluster.topic_names() if found.is_foreign else ())
     running = None if redriven.running is None else redriven.running.as_json()
-    terminal.data(
-        {**found.as_json(), "originals_kept": kept, "group": redriven.group, "running": running}
-    )
-    terminal.present(overview_page(found, redriven, kept, near))
+    page = overview_page(found, redriven, kept, near)
+    answer = {"originals_kept": kept, "group": redriven.group, "running": running}
+    terminal.data({**found.as_json(), **answer}, page)
+    terminal.present(page)
 
 
 @app.command()
@@ -112,8 +112,9 @@ def show(
         letter = find_letter(cluster, where.dead_letter_topic, partition, offset, read)
     letter, undecoded = (letter, None) if decoding is None else decode_letter(letter, decoding)
     letter = letter.masked()
-    terminal.data({**whole_letter_as_json(letter), "undecoded": undecoded})
-    terminal.present(letter_page(letter, undecoded))
+    page = letter_page(letter, undecoded)
+    terminal.data({**whole_letter_as_json(letter), "undecoded": undecoded}, page)
+    terminal.present(page)
 
 
 def _parse_place(text: str) -> tuple[int, int]:
