@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -15,7 +15,6 @@ from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any, ClassVar
 
-from drainer.engine.signals import interrupt, signals_to
 from drainer.errors import Refused, Signalled, UsageError, raised_as
 from drainer.model.account import Event
 from drainer.model.codec import JsonRecord, builtins
@@ -233,16 +232,6 @@ class Control:
         with suppress(Empty):
             while True:
                 yield (self._changes if changes else self._requests).get_nowait()
-
-    @contextmanager
-    def stopping_between_passes(self) -> Iterator[None]:
-        """Let a signal stop the drain while a block waits between two passes."""
-        try:
-            with signals_to(interrupt):
-                yield
-        except KeyboardInterrupt as error:
-            self.interrupted |= "SIGINT" in str(error)
-            raise
 
     def take_stop(self) -> None:
         """Take requests between two passes: refuse all of them except a stop.

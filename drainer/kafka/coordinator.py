@@ -47,7 +47,8 @@ class CoordinatorProcess:
     def request(self, what: Operation, group: str, timeout_s: float, *more: Any) -> Any:
         """Make a request about a group. Returns JSON values. Raises KafkaException.
 
-        - ``describe`` returns an object with ``state``, ``members`` and ``operations``.
+        - ``describe`` returns an object with ``state``, ``members`` and ``operations``. Each member
+          has its id, client and host, the id of a static member, and the partitions that it reads.
         - ``list`` returns the names of the groups of this name, of any kind.
         - ``groups`` describes the groups of this name, or all groups if it is empty. Each has
           ``name``, ``state`` and ``members``, which are pairs of a client and the partitions that
@@ -164,7 +165,13 @@ def _serve_one(admin: Any, what: Operation, group: str, timeout_s: float, *more:
     found = answers[group].result()
     return {
         "state": found.state.name,
-        "members": [[m.member_id, m.client_id, m.host, m.group_instance_id] for m in found.members],
+        "members": [
+            [
+                *(m.member_id, m.client_id, m.host, m.group_instance_id),
+                [[p.topic, p.partition] for p in m.assignment.topic_partitions],
+            ]
+            for m in found.members
+        ],
         "operations": [each.name for each in found.authorized_operations or ()],
     }
 

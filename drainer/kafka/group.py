@@ -177,9 +177,25 @@ class Groups(Connection):
             return GroupInfo(name, "unknown", (), "streams or share")
         members = (
             Member(member_id, client_id, host.lstrip("/"), instance_id)
-            for member_id, client_id, host, instance_id in found["members"]
+            for member_id, client_id, host, instance_id, _ in found["members"]
         )
         return GroupInfo(name, found["state"].lower().replace("_", " "), tuple(members))
+
+    def readers(self, group: str, topic: str) -> dict[int, str]:
+        """Return the member that has each partition of a topic, if one has it."""
+        describe = partial(self._coordinator.request, "describe", group)
+        found = self.find(
+            f"look at group {group}",
+            describe,
+            {KafkaError.GROUP_ID_NOT_FOUND},
+            needs=("DESCRIBE", f"group {group}"),
+        ) or {"members": ()}
+        return {
+            number: str(Member(member, client, host.lstrip("/"), instance))
+            for member, client, host, instance, assigned in found["members"]
+            for name, number in assigned
+            if name == topic
+        }
 
     def group_active(self, name: str) -> GroupActive:
         """Return the error for a commit that was refused because of members, with their names."""

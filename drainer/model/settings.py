@@ -303,6 +303,8 @@ BUFFER_MOST = 256 * 1024 * 1024
 BUFFER_BYTES = min(BUFFER_MOST, (memory_limit() or 4 * BUFFER_MOST) // 4)
 
 _drain = partial(option, panel="Drain", resumes=True)
+# The settings of a run whose topic has producers and consumers that go on.
+BESIDE_OTHERS = ("follow", "until_lag", "wait_for_group_s", "hand_over_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +339,12 @@ class LocalSettings(JsonRecord):
     )
     wait_for_group_s: OrText[float] = _drain(
         "Wait up to this time for the group's members to leave, also if some join meanwhile.",
+        0.0,
+        DURATION,
+        live=True,
+    )
+    hand_over_s: OrText[float] = _drain(
+        "At the end, wait up to this time for consumers, and check where they begin.",
         0.0,
         DURATION,
         live=True,
@@ -386,7 +394,7 @@ class LocalSettings(JsonRecord):
                 f"with the concurrency {self.concurrency} nothing would ever start",
                 hint='Give 1 or more, or "auto".',
             )
-        if min(self.buffer_bytes, self.grace_s, self.wait_for_group_s) < 0:
+        if min(self.buffer_bytes, self.grace_s, self.wait_for_group_s, self.hand_over_s) < 0:
             raise WrongValue("a buffer or a duration is below zero", hint="Give 0 or more.")
         if self.deadline is not None and self.deadline.tzinfo is None:
             raise WrongValue(

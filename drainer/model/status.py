@@ -10,11 +10,20 @@ from heapq import nlargest
 from itertools import chain
 from typing import Any, Protocol, Self, runtime_checkable
 
-from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE, EXIT_UNRESUMABLE, DrainerError, Unresumable
+from drainer.errors import (
+    EXIT_DEAD_LETTERS,
+    EXIT_DONE,
+    EXIT_FOUND,
+    EXIT_UNRESUMABLE,
+    DrainerError,
+    Unresumable,
+)
 from drainer.model.account import NONE_PARKED, Event, ParkedLanes, clock
 from drainer.model.codec import JsonRecord, Whole, builtins, convert
 from drainer.model.deadline import DeadlineStatus
+from drainer.model.hand_over import HandOver
 from drainer.model.latency import Latency, merge_latencies
+from drainer.model.listed import listed
 from drainer.model.merging import merge, merged
 from drainer.model.plan import OpenTransaction
 from drainer.model.priority import ClassStatus
@@ -578,6 +587,7 @@ class Summary(Shown):
     connection: tuple[str, ...] = ()  # options that connect to the cluster of the drain
     barrier: str | None = None  # the expression of ``--barrier``
     commits: bool = True  # whether the drain commits offsets for the group
+    hand_over: HandOver | None = None  # None if nobody asked for it
     unread: str = ""  # the offsets that a run of one class did not read, and why
     # When an earlier command ended the drain, so that this one did nothing; None if this one did.
     ended_before: str | None = None
@@ -603,8 +613,11 @@ class Summary(Shown):
 
     @property
     def reached_its_end(self) -> bool:
-        """Whether the drain was not cut short, although some of it may be dead letters."""
-        return self.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS)
+        """Whether the drain was not cut short, although some of it may be dead letters.
+
+        The consumers may not have taken over (EXIT_FOUND).
+        """
+        return self.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS, EXIT_FOUND)
 
     @property
     def only_dead(self) -> bool:
@@ -628,6 +641,14 @@ class Summary(Shown):
         if self.plan is None or not self.commits or helpless:
             return None
         return command("plan undo", self.plan)
+
+    @property
+    def begin_words(self) -> str:
+        """Sentence that says where the group's consumers begin; empty if none are to be started."""
+        if self.status != "done" or not self.commits or self.left_alone is not None:
+            return ""
+        places = [f"{number}: {part.committed}" for number, part in self.partitions.items()]
+        return f"Start the consumers of {self.last.group} now. They begin at {listed(places)}."
 
     @property
     def error(self) -> str | None:
@@ -655,7 +676,8 @@ class Summary(Shown):
         """Return the object that ``-o json`` prints: the last status, and how the drain ended."""
         own = {name: getattr(self, name) for name in _OF_THE_END}
         lists = {"parked_first": self.parked.shown(), "resume_needs": self.resuming.needs}
-        return self.last.as_json() | builtins(own) | lists
+        hand_over = None if self.hand_over is None else self.hand_over.as_json()
+        return self.last.as_json() | builtins(own) | lists | {"hand_over": hand_over}
 
 
 _OF_THE_END = (

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from drainer.engine.outcome import final_outcome, may_continue
+from drainer.engine.signals import interrupt, signals_to
 from drainer.errors import (
     ClassWaits,
     CommitDelayed,
@@ -45,6 +46,7 @@ def in_passes(context: LocalContext, engine: Engine) -> Summary:
     except (DrainerError, KeyboardInterrupt) as error:
         if not passes:
             raise
+        context.control.interrupted |= "SIGINT" in str(error)
         return _stopped(passes, error)
     finally:
         context.control.end()
@@ -113,7 +115,7 @@ def _committed_once_empty(context: LocalContext, summary: Summary) -> Mapping[in
     most_s, shown = context.running.wait_for_group_s, str(summary.cause)
     until_s = runtime.uptime() + most_s
     context.print_line(f"drainer waits for the group to be empty, up to {round_duration(most_s)}")
-    with control.stopping_between_passes():
+    with signals_to(interrupt):
         while plan.account.state is None and runtime.uptime() < until_s:
             context.observe(_waiting(summary.last, shown))
             runtime.sleep(WAIT_EVERY_S)

@@ -126,6 +126,8 @@ def prepare(
     has no committed offset. Raises Refused when the drain would not be safe.
     """
     _ensure_may_follow(running, {"--until": request.until != "end"})
+    if running.hand_over_s and not request.commits:
+        raise UsageError("--no-commit leaves nothing to hand over", hint="Remove --hand-over.")
     topic = cluster.topic(request.topic)
     path = request.place
     kept = partial(plan_at, client=lambda: cluster.settings)

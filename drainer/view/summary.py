@@ -171,7 +171,13 @@ def _run(summary: Summary) -> Line:
 
 def _plan(summary: Summary) -> Iterator[Field]:
     """Yield the plan's path, the commands that check and undo a drain that is done, and latency."""
-    last = summary.last
+    last, hand_over = summary.last, summary.hand_over
+    if hand_over is not None:
+        tone = Tone.GOOD if hand_over.is_good else Tone.WARN
+        lines = few(hand_over.wrong, ERRORS_SHOWN)
+        yield Field("hand-over", str(hand_over), hand_over.readers, tone, lines=lines)
+    elif summary.begin_words:
+        yield Field("next", summary.begin_words)
     yield Field("plan", last.plan)
     if summary.status == "done":
         yield Field("verify", command("plan verify", last.plan), tone=Tone.COMMAND)
@@ -370,7 +376,10 @@ def _shortcomings(summary: Summary) -> str:
     bare = f"{figures.count(left_out)} without payload" if left_out else ""
     left = not_redriven(summary.left_alone)
     rest = f"but {figures.counted(left, 'letter')} left alone" if left else ""
-    return ", ".join(filter(None, (given_up_words(summary.sub_messages), bare, records, rest)))
+    bad = summary.hand_over is not None and not summary.hand_over.is_good
+    over = "but not handed over" if bad else ""
+    given_up = given_up_words(summary.sub_messages)
+    return ", ".join(filter(None, (given_up, bare, records, rest, over)))
 
 
 def _to_go(summary: Summary, what: str = "offset", seconds: float | None = None) -> str:

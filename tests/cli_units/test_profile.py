@@ -244,7 +244,7 @@ def test_a_profile_that_was_named_has_to_be_there_and_be_ones_own(home: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("command", "most"), [("run", 44), ("resume", 40), ("redrive", 45), ("estimate", 40)]
+    ("command", "most"), [("run", 47), ("resume", 44), ("redrive", 45), ("estimate", 40)]
 )
 def test_help_is_short_and_leads_to_all_of_it(home: Path, command: str, most: int) -> None:
     """A row begins with the name of an option. The whole help may list ``--help`` as one more."""

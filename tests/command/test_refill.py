@@ -160,3 +160,15 @@ def test_a_program_waits_with_the_setting(command: Command, tmp_path: Path) -> N
     leaves.join()
     assert summary.status == "done"
     assert any("waiting: group" in line for line in told)
+
+
+@pytest.mark.long
+def test_a_drain_on_spark_waits_and_goes_on_in_another_session(command: Command) -> None:
+    topic = command.topic(distinct(COUNT))
+    spark = ("--engine", "spark", "--master", "local[2]")
+    running = command.begin(topic, *WAITS, *spark, pause_ms=300)
+    command.wait_for(running, "done", 30)
+    with consumer(command, topic):
+        waits(running)
+    running.ends(0)
+    ensure_drained(command, topic, 1)

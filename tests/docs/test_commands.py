@@ -49,6 +49,7 @@ OTHERS = {
     "--files",  # of spark-submit
     *("--build-arg", "--force"),  # of podman and kubectl
     "--minutes",  # of a benchmark
+    *("--replicas", "--sync-policy"),  # of kubectl and argocd
 }
 OF_OTHER_PROGRAMS = {
     *("--describe", "--members", "--reset-offsets"),  # of Kafka's tools

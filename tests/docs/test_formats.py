@@ -18,6 +18,7 @@ from drainer.model import formats
 from drainer.model.account import Event, EventKind, ParkedLane, ParkedLanes
 from drainer.model.deadline import DeadlineStatus
 from drainer.model.formats import RECEIPT, Format
+from drainer.model.hand_over import HandOver, PartitionHandOver
 from drainer.model.latency import Latency
 from drainer.model.plan import OpenTransaction
 from drainer.model.priority import ClassStatus, PriorityClass
@@ -57,6 +58,7 @@ FULL_SUMMARY = a_summary(
     classes=(ClassStatus("payload.customer == 42", counts()),),
     deadline=DeadlineStatus(datetime.now(UTC), 1.0, 1.0),
     lag=LagStatus(1, 1.0),
+    hand_over=HandOver({0: PartitionHandOver(9000)}),
 )
 
 PROGRESS = a_status().progress
@@ -67,6 +69,7 @@ NAMED: dict[str, str | None] = {
     "partitions": "N",
     "claims": "SELECTOR",
     "claims.SELECTOR": "N",
+    "hand_over.partitions": "N",
     **dict.fromkeys(("claims.SELECTOR.N.partial", "claims.SELECTOR.N.outcomes")),
     **dict.fromkeys(f"unhandled.{name}" for name in ("skipped_by", "skipped_for", "diverted_by")),
     **dict.fromkeys(("redrive.headers", "options", "state.units", "state.counted")),

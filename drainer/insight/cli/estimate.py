@@ -26,7 +26,7 @@ from drainer.insight.measurement import Measured, backlog_of
 from drainer.kafka.backlog import remaining
 from drainer.kafka.cluster import Cluster
 from drainer.model.order import Order
-from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, LocalSettings
+from drainer.model.settings import BESIDE_OTHERS, DEFAULT_FAILURES, FailureSettings, LocalSettings
 from drainer.operations.start import Prepared, Request
 from drainer.text.mask import short_key
 from drainer.view import figures
@@ -72,7 +72,7 @@ def estimate(
     latency: Annotated[str | None, replace(LATENCY, basic=True)],
     running: Annotated[
         LocalSettings,
-        without("grace_s", "buffer_bytes", "reason", "wait_for_group_s", "follow", "until_lag"),
+        without("grace_s", "buffer_bytes", "reason", *BESIDE_OTHERS),
         basic("deadline"),
     ],
     failures: Annotated[FailureSettings, DEFAULT_FAILURES],

@@ -16,7 +16,13 @@ from drainer.cli.options import DryRun, Limits, PayloadOptions, PriorityOptions
 from drainer.letters.cli.options import DestinationOptions, LetterTopicOptions, RedriveOptions
 from drainer.letters.redrive import default_group, prepare_redrive
 from drainer.model.option import Option, number
-from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, LocalSettings, OnFailure
+from drainer.model.settings import (
+    BESIDE_OTHERS,
+    DEFAULT_FAILURES,
+    FailureSettings,
+    LocalSettings,
+    OnFailure,
+)
 from drainer.model.terms import LetterFilter, RedriveSettings
 from drainer.operations.start import Request
 from drainer.view.terminal import Terminal
@@ -49,9 +55,7 @@ def redrive(
     ],
     redrives: RedriveOptions,
     dry_run: DryRun,
-    running: Annotated[
-        LocalSettings, without("deadline", "wait_for_group_s", "follow", "until_lag")
-    ],
+    running: Annotated[LocalSettings, without("deadline", *BESIDE_OTHERS)],
     failures: Annotated[FailureSettings, DEAD_AGAIN, without("dead_letter_topic")],
     engines: EngineOptions,
     limits: Limits,
