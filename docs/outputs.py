@@ -83,6 +83,7 @@ SUMMARY: Fields = {
     **STATUS,
     **of(Summary, _OF_THE_END),
     "parked_first": list[dict[str, str]],
+    "hand_over": Mapping[str, Any] | None,
     "resume_needs": tuple[str, ...],
     "error": str | None,
 }
@@ -227,6 +228,7 @@ OUTPUTS: dict[str, list[Fields]] = {
         {**LETTER, "payload": ANY, "message": Mapping[str, Any], "undecoded": str | None}
     ],
     "limits compare": [LIMITS],
+    "job": [{"manifests": str}],
     "sandbox up": [{"bootstrap_servers": str, "folder": str, "registry": str | None}],
     "spark warm": [{"archive": str}],
 }

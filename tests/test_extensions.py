@@ -103,7 +103,7 @@ def installing(extra: str) -> str:
 def test_without_extras_every_command_explains_itself_or_names_the_missing_one() -> None:
     missing = [
         ([*RUN, "--master", "sc://127.0.0.1:1"], "spark"),
-        (["plan", "show", "s3://bucket/x.json"], "spark"),
+        (["plan", "show", "s3://bucket/x.json"], "bucket"),
         (["run", *WHERE, "--group", "g", "--handler", "http"], "http"),
         ([*RUN, "--value-format", "avro", "--registry", "http://127.0.0.1:1"], "registry"),
     ]

@@ -15,7 +15,7 @@ from drainer.errors import Refused
 
 # What ``pip install drainer[…]`` adds: packages that a drain in one process does not need.
 EXTRAS = {
-    "spark": ("pyspark", "pyarrow", "pandas", "lz4", "obstore"),
+    "spark": ("pyspark", "pyarrow", "pandas", "lz4"),
     "bucket": ("obstore",),
     "connect": ("grpc", "grpc_status", "zstandard"),
     "http": ("aiohttp",),

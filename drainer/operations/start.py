@@ -126,8 +126,6 @@ def prepare(
     has no committed offset. Raises Refused when the drain would not be safe.
     """
     _ensure_may_follow(running, {"--until": request.until != "end"})
-    if running.hand_over_s and not request.commits:
-        raise UsageError("--no-commit leaves nothing to hand over", hint="Remove --hand-over.")
     topic = cluster.topic(request.topic)
     path = request.place
     kept = partial(plan_at, client=lambda: cluster.settings)
@@ -204,6 +202,8 @@ def build_prepared(
     ``found`` is the preview without what the handler, its settings and a few messages tell.
     """
     plan = found.plan
+    if running.hand_over_s and not plan.terms.commits:
+        raise UsageError("--no-commit leaves nothing to hand over", hint="Remove --hand-over.")
     ends = {"--only": plan.account.classes.only, "a redrive": plan.terms.redrive is not None}
     _ensure_may_follow(running, ends)
     messages = cache(partial(sampled, cluster, plan))

@@ -77,7 +77,7 @@ def test_the_pod_runs_the_same_options_and_what_a_scheduler_needs(handler: Path)
         *("--handler", f"{handler}:Reindex", "--retries", "5", "--on-failure", "dead-letter"),
         *("--tune", "grace=90s", "--tune", "breaker=off", "-c", "auto", "--partition", "3"),
         *("--first", "payload.customer == 42 and 'a b'", "--set", "index=docs", "--no-commit"),
-        *("--from", "earliest", "--accept-dead-letters", "--wait", "10m"),
+        *("--from", "earliest", "--accept-dead-letters", "--wait-for-group", "10m"),
     )
 
     found = manifests(*WHAT, *WHERE, *own, env={"DRAINER_RATE": "300/m"})

@@ -41,7 +41,7 @@ def test_all_that_a_drain_needs_can_be_in_variables(command: Command, topic: Top
     assert command("run", "-c", "3", "--dry-run", env=env).answer["concurrency"] == 3
     command("run", "--yes", env=env)
     assert len(command.record.done()) == 40
-    assert re.fullmatch(r"drainer \d+\.\d+\.\d+\S*\n", command("--version").out)
+    assert re.fullmatch(r"drainer \d+\.\d+\S*\n", command("--version").out)
 
 
 def completed(command: Command, words: str) -> list[str]:

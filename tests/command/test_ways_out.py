@@ -32,9 +32,9 @@ SHOWN = {
     ("operations/repeat.py", "_ensure_same"): "command/test_or_resume.py",
     ("operations/start.py", "_check_plan"): "command/test_plan_place.py",
     ("operations/start.py", "_check_committed"): "operations/test_beginning.py",
-    ("store/journal.py", "since"): "of a journal without its plan: store/test_plan_file.py",
+    ("store/journal.py", "records_since"): "of a journal without its plan: store/test_plan_file.py",
     ("loading/loader.py", "_find"): "operations/test_api.py",
-    ("store/plan_file.py", "no_plan"): "command/test_kill.py",
+    ("store/saved_plan.py", "no_plan"): "command/test_kill.py",
     ("cli/app.py", "_wrong"): "of an option that a resume lacks: cli_units/test_commands.py",
     ("cli/options.py", "unnamed"): "of a class of a program: cli_units/test_connecting.py",
     ("cli/steering.py", "_only_one"): "of no plan: no drain is running",
@@ -46,8 +46,8 @@ SHOWN = {
     ("letters/cli/dead.py", "_parse_place"): "command/test_dead.py",
     ("letters/receipts.py", "ensure_ended"): "letters/test_receipts.py, command/test_redrive.py",
     ("policy/dead_letter.py", "_split_headers"): "the same hint as that of _parse_place",
-    ("store/plan_file.py", "with_reachable_state"): "of Spark's state",
-    ("store/plan_file.py", "_reported"): "of Spark's state",
+    ("store/saved_plan.py", "with_reachable_state"): "of Spark's state",
+    ("store/saved_plan.py", "_reported"): "of Spark's state",
     ("store/plan_file.py", "_gone_or"): "of a folder that is moved meanwhile",
 }
 

@@ -23,8 +23,9 @@ from drainer.policy.dead_letter import read_letter
 from drainer.spark.state.lease import LOCAL
 from drainer.spark.state.state import Epoch, State
 from drainer.store.journal import Journal, JournalHead, encode_line, read_journal
+from drainer.store.plan_file import PlanFile
 from drainer.version import __version__
-from formats.golden import FOLDER, RELEASES, records
+from formats.golden import FOLDER, RELEASES, SPARK, records
 from store.plans import PLAN, edited, put, signed
 
 
@@ -55,12 +56,15 @@ def of_journal(folder: Path) -> None:
 
 
 def of_state(folder: Path) -> None:
-    state = State.open(str(folder), "id")
+    body = orjson.loads((FOLDER / RELEASES[-1] / SPARK).read_bytes())
+    state = State.open(str(folder / "state"), body["drain_id"])
     assert state.begin_epoch(1, LOCAL)
-    file = folder / "id/epochs/1"
-    body = json.loads(file.read_bytes().partition(b" ")[2])
-    file.write_bytes(encode_line({**body, "format": "drainer-state/99"}))
-    state.times(1)
+    file = folder / "state" / body["drain_id"] / "epochs/1"
+    epoch = json.loads(file.read_bytes().partition(b" ")[2])
+    file.write_bytes(encode_line({**epoch, "format": "drainer-state/99"}))
+    path = folder / "plan.json"
+    path.write_bytes(signed(body | {"state": body["state"] | {"uri": state.uri}}))
+    PlanFile(path).load()
 
 
 def of_limits(folder: Path) -> None:

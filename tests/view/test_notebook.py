@@ -79,7 +79,7 @@ def test_a_summary_is_printed_in_a_few_lines_and_its_repr_has_all_fields() -> No
     summary = a_summary()
     lines = str(summary).splitlines()
     assert lines[0].startswith("✓ Drained: 3,000,000 messages")
-    assert len(lines) <= 13
+    assert len(lines) <= 14
     assert "Summary(last=Status(" in repr(summary)
     assert "\x1b" not in str(HALTED)
 

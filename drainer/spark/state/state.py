@@ -74,7 +74,7 @@ Share = tuple[int, int, int]  # The epoch, the slice and the task.
 class Epoch:
     """The epoch of one driver: a unique name of the driver, and the times of its tasks' lease.
 
-    Raises StateRefused for a ``format`` that this drainer does not read.
+    Raises PlanRefused for a ``format`` that this drainer does not read.
     """
 
     driver: str
@@ -82,7 +82,7 @@ class Epoch:
     format: str = str(STATE)
 
     def __post_init__(self) -> None:
-        STATE.ensure_read(self.format, StateRefused)
+        STATE.ensure_read(self.format, PlanRefused)
 
 
 @dataclass(frozen=True, slots=True)
