@@ -271,6 +271,10 @@ class JournalPieces:
 
     def start(self, drain_id: str, generation: int, synced: int) -> None:
         """Begin the journal of a generation. ``synced`` is that of the plan that was written."""
+        if self._head and self.generation == synced:
+            # Nothing has finished since that plan, so its journal has no piece, and no reader can
+            # know how many records came before.
+            self._reached = 0
         self.generation = generation
         self._head = encode_line(JournalHead(drain_id, self._reached, synced))
 

@@ -166,6 +166,19 @@ def test_the_journal_adds_to_the_plan_until_the_next_one_has_its_records(place: 
     assert seen(place).plan == at(9, 4)
 
 
+def test_a_plan_after_which_nothing_finished_at_first_is_not_taken_for_damaged(
+    place: Place,
+) -> None:
+    plan = begun(place, 2)
+    plan.start_journal(DRAIN, 8)
+    plan.write(at(8, 2))
+    plan.start_journal(DRAIN, 9)  # The next plan is on its way.
+    plan.append(RECORDS[2])
+    plan.append(RECORDS[3])
+    arrives(place, at(8, 4))
+    assert not seen(place).torn
+
+
 def test_a_plan_of_many_megabytes_comes_back_and_is_replaced_by_a_small_one(place: Place) -> None:
     chance = random.Random(4)
     parked = tuple(sorted(f"{chance.randbytes(48).hex()}" for _ in range(30_000)))
