@@ -133,7 +133,7 @@ def drain(
             of a class that the program itself defines, or that a function of it defines.
         client: properties of librdkafka, ``bootstrap.servers`` among them, or the file with them.
             The plan keeps the file's name, and no property.
-        plan: the file of the offset plan; by default ``TOPIC.GROUP.plan.json`` in the working
+        plan: the place of the offset plan, as ``--plan`` takes it; by default ``TOPIC.GROUP.plan.json`` in the working
             directory.
         partitions: the partitions to drain, or the text of one; all of them by default.
         from_, until: where the backlog begins and ends, as ``--from`` and ``--until`` take them.
@@ -201,7 +201,7 @@ def resume(
     """Resume a drain from its plan, as ``drainer resume --yes`` does.
 
     Args:
-        plan: the file of the offset plan.
+        plan: the place of the offset plan.
         client: as for ``drain``. drainer connects to no brokers that only the plan names, and sends
             no login to a service or a registry that only the plan names.
         handler: as for ``drain``. By default it is the handler that the plan names, whose code then

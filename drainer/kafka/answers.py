@@ -43,7 +43,7 @@ FORBIDDEN = _codes("""
 """)
 
 # Kafka calls a right an operation. READ, WRITE and DELETE include DESCRIBE.
-Right = Literal["DESCRIBE", "READ", "WRITE", "CREATE", "DELETE"]
+Right = Literal["DESCRIBE", "DESCRIBE_CONFIGS", "READ", "WRITE", "CREATE", "DELETE"]
 
 NO_TOPIC = _codes("""
     UNKNOWN_TOPIC_OR_PART UNKNOWN_TOPIC_ID INCONSISTENT_TOPIC_ID _UNKNOWN_TOPIC

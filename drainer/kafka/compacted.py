@@ -20,8 +20,9 @@ from drainer.errors import (
     Unresumable,
     raised_as,
 )
-from drainer.kafka.answers import granting
+from drainer.kafka.answers import granting, may_not
 from drainer.kafka.cluster import Cluster
+from drainer.kafka.dead_letters import explained
 from drainer.kafka.producer import AcknowledgedProducer, Delivery, ProducerRecord, way_on
 from drainer.kafka.reader import RangeReader
 from drainer.kafka.settings import ISOLATION, ClientSettings
@@ -37,7 +38,7 @@ IN_SYNC = "min.insync.replicas"
 WRITE_TIMEOUT_MS = 60 * 1000  # How long to wait for a broker that does not answer.
 CLOSE_S = 5.0
 READER, MARK = "drainer-plan", "drainer-record"
-_OTHERWISE = "or name another place with --plan."
+_OTHERWISE = "name another place with --plan"
 
 OnWritten = Callable[[DrainerError | None], None]
 
@@ -86,45 +87,37 @@ class CompactedTopic:
         """
         name, cluster = self.name, self._cluster
         try:
-            found = cluster.topic(name)
-            cluster.topic(name, "WRITE")
+            with raised_as(RightMissing, about=f"can't keep a plan in topic {name}: "):
+                found = cluster.topic(name)
+                cluster.topic(name, "WRITE")
+                config = cluster.topic_config(name)
+                if not config:
+                    what = "see whether it is compacted"
+                    raise may_not(what, "DESCRIBE_CONFIGS", f"topic {name}")
         except TopicMissing:
-            most = len(cluster.admin.list_topics(timeout=cluster.timeout_s).brokers)
-            replicas = max(1, min(REPLICAS_MOST, most))
+            listed = cluster.request("list the brokers", cluster.admin.list_topics)
+            replicas = max(1, min(REPLICAS_MOST, len(listed.brokers)))
             shape = Shape(False, replicas, str(max(1, replicas - 1)))
             self._create(shape, only_check=True)
             return shape
-        except RightMissing as error:
-            raise RightMissing(
-                f"can't keep a plan in topic {name}: {error}",
-                hint=f"{granting('READ and WRITE', f'topic {name}')}, {_OTHERWISE}",
-            ) from error
-        config = cluster.topic_config(name)
-        if not config:
-            raise RightMissing(
-                f"this user may not see whether topic {name} is compacted, and would keep a plan",
-                hint=f"{granting('DESCRIBE_CONFIGS', f'topic {name}')}, {_OTHERWISE}",
-            )
         if (policy := config.get("cleanup.policy")) != "compact":
             raise PlanRefused(
                 f"topic {name} has cleanup.policy={policy}, so it would lose a plan, or grow for"
                 " ever",
-                hint=f"Set cleanup.policy=compact if the topic has only plans, {_OTHERWISE}",
+                hint=f"Set cleanup.policy=compact if the topic has only plans, or {_OTHERWISE}.",
             )
-        replicas = len(found.replicas[PARTITION].all)
-        return Shape(True, replicas, config.get(IN_SYNC, "1"))
+        return Shape(True, len(found.replicas[PARTITION].all), config.get(IN_SYNC, "1"))
 
     def make(self) -> None:
-        """Create the topic if it does not exist, or else ensure that it can hold a plan."""
+        """Create the topic if it does not exist, and ensure that it can hold a plan."""
         shape = self.shape()
         if not shape.exists:
             self._create(shape)
-            self._cluster.topic(self.name)
+            self.shape()
 
     def _create(self, shape: Shape, *, only_check: bool = False) -> None:
-        rights = granting("CREATE, READ and WRITE", f"topic {self.name}")
-        hint = f"{rights}, request a compacted topic, {_OTHERWISE}"
-        with raised_as(Refused, about="can't keep a plan there: ", hint=hint):
+        grant = f"{granting('CREATE', f'topic {self.name}')}, request a compacted topic, or"
+        with explained(grant, _OTHERWISE):
             self._cluster.create_topic(
                 *(self.name, 1, {**CONFIG, IN_SYNC: shape.in_sync}),
                 replicas=shape.replicas,

@@ -78,7 +78,7 @@ def check_dead_letter_topic(
         )
     otherwise = _DO_WITHOUT if drained is None else _CHOOSE
     try:
-        with _explained(f"{granting('WRITE', f'topic {name}')}, or", otherwise):
+        with explained(f"{granting('WRITE', f'topic {name}')}, or", otherwise):
             found = cluster.topic(name, "WRITE")
     except TopicMissing:
         info = DeadLetterTopicInfo(name, False, partitions, limit=limit)
@@ -111,7 +111,7 @@ def make_dead_letter_topic(
     """
     rights = granting("CREATE and WRITE", f"topic {info.name}")
     config = CONFIG if info.limit is None else {**CONFIG, LIMIT: str(info.limit)}
-    with _explained(f"{rights}, request the topic, or", _CHOOSE):
+    with explained(f"{rights}, request the topic, or", _CHOOSE):
         cluster.create_topic(
             info.name, info.partitions, config, kind="dead-letter ", only_check=only_check
         )
@@ -149,8 +149,8 @@ def days(ms: int) -> str:
 
 
 @contextmanager
-def _explained(grant: str, otherwise: str) -> Iterator[None]:
-    # Add a hint to the error of a missing right, or of a topic's name that Kafka refuses.
+def explained(grant: str, otherwise: str) -> Iterator[None]:
+    """Add a hint to the error of a missing right, or of a topic's name that Kafka refuses."""
     try:
         yield
     except (BrokerUnreachable, TopicMissing):

@@ -32,7 +32,7 @@ MAX_TIME = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
 SETUP_TIMEOUT = "socket.connection.setup.timeout.ms"
 TABLE = Path(__file__).with_name("rights.md")
 _ROW = re.compile(r"^\| (`.+?) \| (.+) \|$", re.MULTILINE)
-_RIGHTS = re.compile(r"([A-Z]+(?:(?:, | and )[A-Z]+)*) on (topic|group)s? `([^`]+)`")
+_RIGHTS = re.compile(r"([A-Z_]+(?:(?:, | and )[A-Z_]+)*) on (topic|group)s? `([^`]+)`")
 _NAMED = re.compile(r"(\S+:\d+)/\d+: ")  # A broker's address in a message of librdkafka.
 _WORD = re.compile(r"\b[A-Z]+\b")  # The placeholders of rights.md, such as TOPIC.
 
@@ -217,7 +217,7 @@ def rights_by_command() -> dict[str, list[tuple[str, str, str]]]:
         command: [
             (operation, kind, name)
             for operations, kind, name in _RIGHTS.findall(needs)
-            for operation in re.findall("[A-Z]+", operations)
+            for operation in re.findall("[A-Z_]+", operations)
         ]
         for commands, needs in _ROW.findall(TABLE.read_text())
         for command in re.findall("`([^`]+)`", commands)

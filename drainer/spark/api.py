@@ -146,7 +146,7 @@ def drain(
     Args:
         handler: a class, or a reference as for ``--handler``. A class that the notebook defines
             travels to the executors. The command can't resume its plan, but this function can.
-        plan: the file of the offset plan, or its URI in an object store.
+        plan: the place of the offset plan, as ``--plan`` takes it.
         client: librdkafka's properties, ``bootstrap.servers`` among them, or the file that has
             them. The plan keeps the name of the file, and no property.
         commit: False drains a range again, and leaves the group and its consumers alone.

@@ -118,6 +118,7 @@ class Attempt:
 _WHAT = "--topic TOPIC --group GROUP"
 _RUN = f"run {_WHAT} --handler h.py"
 _HALTS = (f"{_RUN}:Bad --retries 0 --plan PLAN --yes", 5)
+_IN_TOPIC = (f"{_RUN}:Bad --retries 0 --plan kafka://PLANS/p --yes", 5)
 _RESUME = "resume PLAN --handler h.py:Bad --set fixed=1 --yes"
 _DIES = f"{_RUN}:Bad --retries 0 --on-failure dead-letter --yes"
 _PRODUCE = f"run {_WHAT} --handler produce --set topic=TO --yes"
@@ -141,6 +142,8 @@ ATTEMPTS = (
     Attempt("run --engine spark", f"{_HALTS[0]} --engine spark {_ON_SPARK}", 5),
     Attempt("run --on-failure dead-letter", _DIES, 6),
     Attempt("run --handler produce", _PRODUCE, topics=("TO",)),
+    Attempt("run --plan kafka://PLANS", f"{_RUN}:Fine --plan kafka://PLANS --yes"),
+    Attempt("plan show kafka://PLANS/NAME", "plan show kafka://PLANS/p --yes", 0, (_IN_TOPIC,)),
     Attempt("resume", _RESUME, 0, (_HALTS,)),
     Attempt("resume --engine spark", f"{_RESUME} --engine spark {_ON_SPARK}", 0, (_HALTS,)),
     Attempt("redrive", f"redrive {_DEAD} --handler h.py:Fine --yes", 0, ((_DIES, 6),)),
@@ -317,7 +320,7 @@ def _properties(user: str) -> list[str]:
 
 
 def _prepare(stage: Stage, attempt: Attempt) -> dict[str, str]:
-    names = {"TOPIC": stage.name(), "GROUP": stage.name(), "TO": stage.name()}
+    names = {each: stage.name() for each in ("TOPIC", "GROUP", "TO", "PLANS")}
     names |= {"DEAD": f"{names['TOPIC']}.{names['GROUP']}.dead", "PLAN": "drain.plan.json"}
     names |= {"FOLDER": str(stage.folder)}
     (stage.folder / "h.py").write_text(HANDLERS)
