@@ -95,7 +95,9 @@ class CompactedTopic:
                     what = "see whether it is compacted"
                     raise may_not(what, "DESCRIBE_CONFIGS", f"topic {name}")
         except TopicMissing:
-            listed = cluster.request("list the brokers", cluster.admin.list_topics)
+            listed = cluster.request(
+                "list the brokers", lambda left: cluster.admin.list_topics(timeout=left)
+            )
             replicas = max(1, min(REPLICAS_MOST, len(listed.brokers)))
             shape = Shape(False, replicas, str(max(1, replicas - 1)))
             self._create(shape, only_check=True)
