@@ -298,9 +298,9 @@ DEFAULT_FAILURES = FailureSettings()
 PLAN_INTERVAL_S = 1.0
 JOURNAL_INTERVAL_S = 0.05
 
-BUFFER_MOST = 256 * 1024 * 1024
+_BUFFER_MOST = 256 * 1024 * 1024
 # The rest of a container's memory is for Python, the Kafka client and the handler.
-BUFFER_BYTES = min(BUFFER_MOST, (memory_limit() or 4 * BUFFER_MOST) // 4)
+_BUFFER_BYTES = min(_BUFFER_MOST, (memory_limit() or 4 * _BUFFER_MOST) // 4)
 
 _drain = partial(option, panel="Drain", resumes=True)
 # The settings of a run whose topic has producers and consumers that go on.
@@ -325,7 +325,7 @@ class LocalSettings(JsonRecord):
     )
     buffer_bytes: OrText[int] = _drain(
         "Memory for messages that are read but not done.",
-        BUFFER_BYTES,
+        _BUFFER_BYTES,
         SIZE,
         tune=True,
         unset="256MiB, or a quarter of the memory that cgroups allow if that is less",

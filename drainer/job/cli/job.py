@@ -27,13 +27,7 @@ from drainer.insight.measurement import backlog_of
 from drainer.job.manifest import CLIENT, HANDLERS, PORT, Job, code_of, job_name
 from drainer.loading.importing import place_and_name
 from drainer.model.option import Concurrency, Option, option
-from drainer.model.settings import (
-    BUFFER_BYTES,
-    BUFFER_MOST,
-    DEFAULT_FAILURES,
-    FailureSettings,
-    LocalSettings,
-)
+from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, LocalSettings
 from drainer.operations.start import Request
 from drainer.store.place import PlanPlace
 from drainer.view.terminal import Terminal
@@ -117,9 +111,8 @@ def job(
         request, question = request_of(what, *given), question_of(latency, running)
         cores, why = _estimated(terminal, kafka, request, question)
     calls = Concurrency.of(running.concurrency).most_for(threads=True)
-    buffer = BUFFER_MOST if running.buffer_bytes == BUFFER_BYTES else running.buffer_bytes
     # The default buffer is a quarter of the memory.
-    memory = max(MEMORY_LEAST, 4 * buffer + calls * CALL_BYTES)
+    memory = max(MEMORY_LEAST, 4 * running.buffer_bytes + calls * CALL_BYTES)
     printed = made.manifests(cores, memory, f"{why} Memory is by --tune buffer and --concurrency.")
     terminal.data({"manifests": printed})
     if not terminal.json:
