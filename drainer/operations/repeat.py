@@ -160,7 +160,9 @@ def _differences(
     for each in fields(PayloadSettings):
         ours = getattr(handler.payloads, each.name)
         pairs[option_name(each.name).replace("-", " ")] = getattr(known.payloads, each.name), ours
-    pairs |= {f"option {n}": (known.options.get(n), options.get(n)) for n in typed}
+    # A resume drops options whose value is empty.
+    values = ((n, known.options.get(n) or None, options.get(n) or None) for n in typed)
+    pairs |= {f"option {name}": (theirs, ours) for name, theirs, ours in values}
     for what, (theirs, ours) in pairs.items():
         if theirs != ours:
             yield f"{what} {_shown(theirs)}, not {_shown(ours)}"

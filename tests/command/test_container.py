@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import tomllib
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -18,6 +19,7 @@ from command.conftest import distinct, operations
 from command.container import UID, Container, Pod, config_map
 from command.process import Command
 from command.record import Record, check_repeats
+from docs.pages import ROOT
 from drainer.job.manifest import HANDLERS
 from drainer.kafka.lock import lock_group
 from kafka.topic import Topic, eventually
@@ -149,6 +151,30 @@ def await_done(command: Command, pod: Pod, count: int) -> None:
         return len(command.record.done()) >= count or not pod.running
 
     eventually(found, f"{count} are done", 120)
+
+
+def test_the_image_is_built_from_what_is_here_and_passes_signals_on() -> None:
+    lines = (ROOT / "deploy/Containerfile").read_text().splitlines()
+    copied = [
+        path
+        for line in lines
+        if line.startswith("COPY ") and "--from" not in line
+        for path in line.split()[1:-1]
+    ]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    known = project["project"]
+    assert all((ROOT / path).exists() for path in copied)
+    needed = {known["readme"], *known["license-files"], "pyproject.toml"}
+    assert needed | set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]) == set(
+        copied
+    )
+    assert 'ENTRYPOINT ["tini", "--", "drainer"]' in lines
+    assert "USER 10001:0" in lines, "a number, so that runAsNonRoot can be checked"
+    extras = next(line for line in lines if "EXTRAS=" in line and line.startswith("#"))
+    assert (
+        set(extras.split("EXTRAS=")[1].split()[0].split(","))
+        <= known["optional-dependencies"].keys()
+    )
 
 
 @pytest.mark.long
