@@ -154,27 +154,17 @@ def await_done(command: Command, pod: Pod, count: int) -> None:
 
 
 def test_the_image_is_built_from_what_is_here_and_passes_signals_on() -> None:
-    lines = (ROOT / "deploy/Containerfile").read_text().splitlines()
-    copied = [
-        path
-        for line in lines
-        if line.startswith("COPY ") and "--from" not in line
-        for path in line.split()[1:-1]
-    ]
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    known = project["project"]
+    text = (ROOT / "deploy/Containerfile").read_text()
+    copied = {path for line in re.findall("^COPY ([^-].*) ", text, re.M) for path in line.split()}
+    found = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project, packages = found["project"], found["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {project["readme"], *project["license-files"], "pyproject.toml"}
+    assert copied == needed | {*packages["packages"]}
     assert all((ROOT / path).exists() for path in copied)
-    needed = {known["readme"], *known["license-files"], "pyproject.toml"}
-    assert needed | set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]) == set(
-        copied
-    )
-    assert 'ENTRYPOINT ["tini", "--", "drainer"]' in lines
-    assert "USER 10001:0" in lines, "a number, so that runAsNonRoot can be checked"
-    extras = next(line for line in lines if "EXTRAS=" in line and line.startswith("#"))
-    assert (
-        set(extras.split("EXTRAS=")[1].split()[0].split(","))
-        <= known["optional-dependencies"].keys()
-    )
+    assert '\nENTRYPOINT ["tini", "--", "drainer"]\n' in text
+    assert "\nUSER 10001:0\n" in text, "a number, so that runAsNonRoot can be checked"
+    (extras,) = re.findall(r"# .*EXTRAS=(\S+)", text)
+    assert {*extras.split(",")} <= project["optional-dependencies"].keys()
 
 
 @pytest.mark.long
