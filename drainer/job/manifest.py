@@ -18,6 +18,7 @@ import yaml
 from drainer import __version__
 from drainer.errors import UsageError
 from drainer.model.option import DURATION
+from drainer.text.escape import printable
 
 PORT = 9464
 HANDLERS, CLIENT = "/etc/drainer/handler", "/etc/drainer/client"
@@ -72,15 +73,15 @@ class Job:
             notes = [f"First: {makes}={self.client}", *notes]
         job = Template((files(__package__) / "job.yaml").read_text("utf-8")).substitute(
             version=__version__,
-            what=self.what,
+            what=printable(self.what),
             name=self.name,
-            notes="\n".join(f"# {note}" for note in notes) or "#",
+            notes="\n".join(f"# {printable(note)}" for note in notes) or "#",
             grace=DURATION.show(self.grace_s),
             margin=END_S,
             stop_s=ceil(self.grace_s) + END_S,
             image=json.dumps(self.image),
             args=_listed(10, self.args),
-            why=why,
+            why=printable(why),
             cpu=f"{max(1, ceil(cores * 10)) * 100}m",
             memory=f"{ceil(memory_bytes / _STEP) * 64}Mi",
             port=PORT,
@@ -114,6 +115,14 @@ _Dumper.add_representer(str, _text)
 def _listed(indent: int, items: Sequence[object]) -> str:
     """Return the items of a list in YAML. Each is written as JSON, which is YAML, too."""
     return "\n".join(f"{' ' * indent}- {json.dumps(each, ensure_ascii=False)}" for each in items)
+
+
+def parse_name(text: str) -> str:
+    """Return a name that Kubernetes allows for a Job. Raises UsageError for any other."""
+    if len(text) > NAME_MOST or not re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", text):
+        about = f"{text!r} is not a name of a Job: up to {NAME_MOST} letters a-z, digits and dashes"
+        raise UsageError(about, hint="Give one, such as drain-tonight.")
+    return text
 
 
 def job_name(topic: str, group: str) -> str:

@@ -235,6 +235,16 @@ def test_a_deadline_and_a_name_mean_the_same_in_the_pod() -> None:
     assert found["Job"]["metadata"]["name"] == "tonight"
 
 
+def test_no_name_breaks_out_of_a_comment_or_of_its_field() -> None:
+    odd = ("--topic", "orders", "--group", "a\n$name: b", "--handler", "shop:A\nkind: Pod")
+    found = manifests(*odd, *WHERE)
+    assert found["Job"]["metadata"]["name"] == "drain-orders-a-name-b"
+    assert "a\n$name: b" in args(found)
+    for name in ("Tonight", "a\nb", "-a", "a" * 53):
+        _, error = printed(*WHAT, *WHERE, "--handler", "count", "--name", name, code=2)
+        assert "--name" in error
+
+
 @pytest.mark.parametrize(
     ("topic", "group", "name"),
     [

@@ -24,9 +24,9 @@ from drainer.insight.bounds import CPU
 from drainer.insight.cli.estimate import question_of
 from drainer.insight.estimate import Question, make_estimate
 from drainer.insight.measurement import backlog_of
-from drainer.job.manifest import CLIENT, HANDLERS, PORT, Job, code_of, job_name
+from drainer.job.manifest import CLIENT, HANDLERS, PORT, Job, code_of, job_name, parse_name
 from drainer.loading.importing import place_and_name
-from drainer.model.option import Concurrency, Option, option
+from drainer.model.option import Concurrency, Option, ValueType, option
 from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, LocalSettings
 from drainer.operations.start import Request
 from drainer.store.place import PlanPlace
@@ -39,6 +39,7 @@ CALL_BYTES = 64 * 1024  # an assumption for a call in flight
 _OTHERWISE = ("plan", "latency", "image", "name", "deadline", "client_config", "output", "tune")
 _IS_A_FILE = re.compile(r"\.location$|\.keytab$")
 _LOCAL = re.compile(r"(^|,)\s*(localhost|127\.|\[::1\])")
+NAME = ValueType("NAME", parse_name)
 _of_job = partial(option, panel="Job")
 _PLAN = Option(
     "Offset plan. It has to outlive the pod and its node.",
@@ -57,7 +58,7 @@ class JobOptions:
         f"drainer:{__version__}",
         unset="drainer:VERSION",
     )
-    name: str | None = _of_job("Name of the Job.", None, unset="drain-TOPIC-GROUP")
+    name: str | None = _of_job("Name of the Job.", None, NAME, unset="drain-TOPIC-GROUP")
 
 
 @command
