@@ -40,7 +40,6 @@ from drainer.operations.start import (
     look_at_target,
     prepare,
 )
-from drainer.store.place import absolute
 from drainer.store.plan_file import plan_at
 from drainer.store.saved_plan import LoadedPlan
 
@@ -73,7 +72,7 @@ def prepare_run(
     """
     file = None
     if or_resume:
-        file = plan_at(absolute(request.place), state, lambda: cluster.settings)
+        file = plan_at(request.place, state, lambda: cluster.settings)
     if file is None or not file.exists:
         wait()
         return prepare(cluster, request, running)
