@@ -65,7 +65,7 @@ class PartitionHandOver:
     state: HandOverState = HandOverState.NO_READER
     committed: int | None = None
     reader: str | None = None
-    detail: str = ""
+    detail: str = "the brokers have not answered"
     unread_s: float = 0.0
 
     def after(self, look: Look) -> PartitionHandOver:

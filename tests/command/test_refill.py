@@ -53,7 +53,10 @@ def test_a_drain_waits_for_consumers_each_time_that_they_come(
     handler: str, command: Command
 ) -> None:
     topic = command.topic(distinct(COUNT))
-    running = command.begin(topic, *WAITS, handler=handler, pause_ms=150)
+    running = command.begin(topic, "-c", str(AT_ONCE), handler=handler, pause_ms=150)
+    command.wait_for(running, "done", 10)
+    changed = command("set", str(command.plan(topic)), "wait-for-group=2m")
+    assert "wait-for-group 0s → 2m" in changed.err
     for times, protocol in enumerate(("classic", "consumer"), 1):
         command.wait_for(running, "done", 40 * times)
         with consumer(command, topic, group_protocol=protocol):

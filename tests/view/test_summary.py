@@ -11,6 +11,7 @@ import pytest
 from builders import a_cap, a_plan, a_summary, changed, counts
 from drainer.engine.outcome import final_outcome
 from drainer.errors import (
+    EXIT_FOUND,
     DrainerError,
     Interrupted,
     OffsetMoved,
@@ -20,6 +21,7 @@ from drainer.errors import (
 )
 from drainer.model.account import Event, EventKind, ParkedLane, ParkedLanes
 from drainer.model.deadline import DeadlineStatus
+from drainer.model.hand_over import HandOver, Look, PartitionHandOver
 from drainer.model.merging import merge
 from drainer.model.priority import ClassStatus
 from drainer.model.resuming import Resuming
@@ -138,6 +140,21 @@ def test_a_class_without_a_sub_message_is_no_success() -> None:
     last = replace(a_summary().last, progress=progress)
     page = summary_page(replace(a_summary(), last=last, status=CLASS_DONE))
     assert (page.headline.text, page.headline.tone) == ("No sub-message is selected", Tone.WARN)
+
+
+def test_a_hand_over_is_as_good_as_its_worst_partition() -> None:
+    look = Look(1.0, 9_001, "indexer-7 on 10.0.0.7\x1b[2J", 0, 9_002, 9_002)
+    seen = PartitionHandOver(9_000).after(look)
+    good, none = HandOver({0: seen}), HandOver({0: seen, 1: PartitionHandOver(9_001)}, "after 5m")
+    text = shown(summary_page(a_summary(hand_over=good)))
+    assert "handed over, no gap, no overlap in 1 partition  (indexer-7 on 10.0.0.7" in text
+    assert "\x1b[2J" not in text
+    assert "Start the consumers" not in text
+    text = shown(summary_page(a_summary(hand_over=none, exit_code=EXIT_FOUND)))
+    assert "Drained, but not handed over" in text
+    assert "not handed over: 1 partition (after 5m)" in text
+    assert "1: no-reader" in text
+    assert "resume:" not in text
 
 
 @pytest.mark.parametrize(("margin_s", "words"), [(47.0, "before"), (-47.0, "after")])
