@@ -7,6 +7,7 @@ drain is to wait for that.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -47,7 +48,7 @@ def in_passes(context: LocalContext, engine: Engine) -> Summary:
         if not passes:
             raise
         context.control.interrupted |= "SIGINT" in str(error)
-        return _stopped(passes, error)
+        return _with_offsets(context, _stopped(passes, error))
     finally:
         context.control.end()
 
@@ -187,6 +188,21 @@ def _stopped(passes: Sequence[Summary], error: BaseException) -> Summary:
     last = _together(passes)
     status, code, _ = final_outcome(cause, last.messages, last.sub_messages, gave_up=0, lost=False)
     return replace(last, status=status, exit_code=code, cause=cause)
+
+
+def _with_offsets(context: LocalContext, summary: Summary) -> Summary:
+    """Return the summary with the group's offsets of now, if the brokers answer.
+
+    Somebody may have moved them since the last pass ended.
+    """
+    with suppress(DrainerError):
+        now = context.read_committed()
+        parts = {
+            n: replace(part, committed=now.get(n, part.committed))
+            for n, part in summary.partitions.items()
+        }
+        return replace(summary, partitions=parts)
+    return summary
 
 
 def _next_pass(

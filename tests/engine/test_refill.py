@@ -144,6 +144,7 @@ def test_a_consumer_that_has_committed_ends_the_drain(virtual: VirtualDrains) ->
     assert isinstance(summary.cause, OffsetMoved)
     assert summary.exit_code == EXIT_UNRESUMABLE
     assert "has offset 1 committed on orders/0" in str(summary.error)
+    assert summary.partitions[0].committed == 1
     assert refill.rehearsal.kafka.committed == {0: 1}, "what the consumer wrote stays"
 
 
