@@ -89,6 +89,31 @@ def test_a_commit_without_an_answer_is_waited_out_and_shown(
     assert rehearsal.statuses[-1].health.trouble is None
 
 
+def test_while_the_journal_waits_for_its_place_nothing_begins_and_the_status_says_so(
+    virtual: VirtualDrains, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "STATUS_INTERVAL_S", 0.0)
+    begun, in_trouble = list[int](), list[int]()
+
+    async def step(sub: SubMessage) -> None:
+        begun.append(sub.message.offset)
+        await work(0.05)
+
+    def look(status: Status) -> None:
+        if status.health.trouble == "the journal waits":
+            assert status.health.is_kept_waiting
+            in_trouble.append(len(begun))
+        rehearsal.file.trouble = None
+        if len(begun) > 50 and len(in_trouble) < 20:
+            rehearsal.file.trouble = "the journal waits"
+
+    rehearsal = virtual.rehearsal({0: BACKLOG}, observe=look)
+    assert rehearsal.drain(OnTheLoop(step)).exit_code == 0
+    assert len(in_trouble) == 20
+    assert in_trouble[1] == in_trouble[-1], "the calls in flight end, and no other begins"
+    assert rehearsal.group.committed == FINISHED
+
+
 def test_a_delayed_last_commit_is_tried_again_until_it_is_answered(virtual: VirtualDrains) -> None:
     rehearsal = virtual.rehearsal({0: BACKLOG}, LocalSettings(plan_interval_s=60))
     rehearsal.group.trouble = lambda: (

@@ -18,7 +18,9 @@ from drainer.store.bucket import Bucket
 from drainer.store.place import uri_to_keep, uri_to_open
 from drainer.store.plan_bucket import BucketPlan
 from drainer.store.plan_file import plan_at
+from kafka.topic import eventually
 from store.plans import PLAN
+from store.test_journal import RECORDS, merged
 
 URI = "s3://bucket/drains/orders.plan.json?region=eu-1"
 NAME = "orders.plan.json"
@@ -107,6 +109,29 @@ def test_a_write_replaces_only_what_its_writer_read_or_wrote(steps: list[tuple[i
             if arrives:
                 newest, knowing = plan, {number}
             assert BucketPlan(URI).load().plan == newest
+
+
+def test_a_store_that_fails_delays_the_journal_and_says_so_and_no_record_is_lost(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BucketPlan, "journal_interval_s", 0.01)
+    monkeypatch.setattr(plan_bucket, "SILENCE_S", 0.05)
+    plan = BucketPlan(URI)
+    plan.write(PLAN)
+    plan.start_journal(PLAN.terms.drain_id, PLAN.account.generation)
+    for number, record in enumerate(RECORDS, start=1):
+        for lost in ("request", "answer"):
+            store.lost = lost
+            plan.append(record)
+            eventually(lambda: plan.trouble is not None, "the trouble is shown")
+            trouble = plan.trouble or ""
+            assert trouble.startswith("the journal waits for s3://bucket/drains/orders.plan.json")
+        store.lost = ""
+        eventually(lambda: plan.trouble is None, "the trouble is over")
+        found = BucketPlan(URI).load()
+        assert found.plan == merged(RECORDS[:number])
+        assert not found.torn
+    plan.release()
 
 
 def test_what_was_set_aside_comes_back_when_the_new_drain_could_not_begin(store: Store) -> None:
