@@ -54,7 +54,8 @@ class Format:
         )
 
 
-PLAN = Format("drainer-plan", "plan", version=10, oldest=10)
+PLAN = Format("drainer-plan", "plan", version=11, oldest=10)
+PLAN_TOPIC = Format("drainer-plan-topic", "plan topic", version=1, oldest=1)
 JOURNAL = Format("drainer-journal", "journal", version=1, oldest=1)
 STATE = Format("drainer-state", "state", version=1, oldest=1)
 LETTER = Format("drainer-dead-letter", "dead letter", version=2, oldest=2)

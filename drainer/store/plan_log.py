@@ -34,15 +34,17 @@ Why that is enough:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import NamedTuple
 
 from drainer.errors import PlanRefused
 from drainer.model.codec import Whole
+from drainer.model.formats import PLAN_TOPIC
 from drainer.store.journal import decode_line, encode_line
 
-FORMAT = "drainer-plan-topic/1"
+_ANOTHER = "Or name another plan with --plan."
 PART_BYTES = 512 * 1024  # Less than brokers accept in a record by default, which is 1 MiB.
 SLOTS = 2
 _CLAIM, _PLAN, _JOURNAL = "claim", "plan", "journal"
@@ -114,17 +116,10 @@ class PlanLog:
         elif rest != _CLAIM:
             self._values[key] = record.value
         elif owner not in self._claims:
-            try:
+            with suppress(ValueError):
                 claim = decode_line(record.value, Claim)
-            except ValueError:
-                return
-            if claim.format != FORMAT:
-                raise PlanRefused(
-                    f"another version of drainer wrote the plan {self.name}: its claim has the"
-                    f" format {claim.format!r}, and this one reads {FORMAT!r}",
-                    hint="Use that version, or name another plan with --plan.",
-                )
-            self._claims[owner] = claim
+                PLAN_TOPIC.ensure_read(claim.format, PlanRefused, _ANOTHER)
+                self._claims[owner] = claim
 
     @property
     def epoch(self) -> int:

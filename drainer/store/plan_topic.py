@@ -15,10 +15,11 @@ from drainer.host.os_errors import user_at_host
 from drainer.kafka.compacted import CompactedTopic
 from drainer.kafka.settings import ClientSettings
 from drainer.model.account import clock
+from drainer.model.formats import PLAN_TOPIC
 from drainer.model.plan import OffsetPlan
 from drainer.store.journal import FoundJournal, JournalPieces, JournalRecords, joined, records_since
 from drainer.store.place import PlanPlace, topic_and_name
-from drainer.store.plan_log import FORMAT, Claim, KeyedRecord, Owner, PlanLog, Snapshot
+from drainer.store.plan_log import Claim, KeyedRecord, Owner, PlanLog, Snapshot
 from drainer.store.saved_plan import READ_TRIES, SavedPlan, no_plan
 
 
@@ -174,7 +175,7 @@ class TopicPlan(SavedPlan):
             self._read_on()
         own = Owner(self._log.epoch + 1, self._token)
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        claim = Claim(FORMAT, user_at_host(os.geteuid()), now)
+        claim = Claim(str(PLAN_TOPIC), user_at_host(os.geteuid()), now)
         self._topic.write([self._log.claiming(own, claim)])
         self._read_on()
         self._ensure_own(own)

@@ -20,14 +20,15 @@ from builders import a_plan, changed, counts, progress_at
 from drainer.core.merge import Record
 from drainer.errors import LockLost, PlanRefused
 from drainer.model.claims import ALL
+from drainer.model.formats import PLAN_TOPIC
 from drainer.model.plan import OffsetPlan
 from drainer.model.ranges import join_ranges
 from drainer.store import plan_log, plan_topic
-from drainer.store.plan_log import FORMAT, Claim, KeyedRecord, Owner, PlanLog
+from drainer.store.plan_log import Claim, KeyedRecord, Owner, PlanLog
 from drainer.store.plan_topic import TopicPlan
 
 NAME = "orders.indexer"
-CLAIM = Claim(FORMAT, "ana@db1", "2026-01-01T18:00:00.000+00:00")
+CLAIM = Claim(str(PLAN_TOPIC), "ana@db1", "2026-01-01T18:00:00.000+00:00")
 RUNS = 90
 PROCESSES = 4
 STEPS = 400
@@ -137,7 +138,7 @@ def test_what_drainer_did_not_write_is_ignored(key: bytes, value: bytes) -> None
 def test_a_claim_of_a_newer_version_is_refused_by_name() -> None:
     log = PlanLog(NAME)
     claim = Claim("drainer-plan-topic/99", CLAIM.by, CLAIM.at)
-    with pytest.raises(PlanRefused, match="drainer-plan-topic/99"):
+    with pytest.raises(PlanRefused, match="plan topic format 99 is newer"):
         log.take(log.claiming(Owner(1, "a"), claim))
 
 
