@@ -145,7 +145,7 @@ def _drain(bootstrap: str, folder: Path, given: argparse.Namespace) -> Iterator[
         begun_s = due_s = time.monotonic()
         while process.poll() is None:
             now_s = time.monotonic()
-            if plan.exists() and (look := _look(process.pid, plan, now_s - begun_s)) is not None:
+            if plan.exists() and (look := look_at(process.pid, plan, now_s - begun_s)) is not None:
                 yield look
                 if now_s >= due_s:
                     print(_row(look), flush=True)
@@ -155,7 +155,8 @@ def _drain(bootstrap: str, folder: Path, given: argparse.Namespace) -> Iterator[
         raise SystemExit(f"the drain ended with {process.returncode}")
 
 
-def _look(pid: int, plan: Path, at_s: float) -> Look | None:
+def look_at(pid: int, plan: Path, at_s: float) -> Look | None:
+    """Look at a process and at its plan, unless one of them is gone."""
     # Between two looks the process may end, or a journal may be removed.
     process = Path(f"/proc/{pid}")
     try:
