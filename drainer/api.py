@@ -133,7 +133,7 @@ def drain(
             of a class that the program itself defines, or that a function of it defines.
         client: properties of librdkafka, ``bootstrap.servers`` among them, or the file with them.
             The plan keeps the file's name, and no property.
-        plan: the place of the offset plan, as ``--plan`` takes it; by default
+        plan: the place of the offset plan, as ``--plan`` takes it; by default the file
             ``TOPIC.GROUP.plan.json`` in the working directory.
         partitions: the partitions to drain, or the text of one; all of them by default.
         from_, until: where the backlog begins and ends, as ``--from`` and ``--until`` take them.

@@ -35,7 +35,7 @@ REPLICAS_MOST = 3
 # A broker compacts only segments that are no longer written to, so they are small.
 CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(32 * 1024 * 1024)}
 IN_SYNC = "min.insync.replicas"
-WRITE_TIMEOUT_MS = 60 * 1000  # How long to wait for a broker that does not answer.
+WRITE_TIMEOUT_MS = 120 * 1000  # How long to wait for a broker that does not answer.
 CLOSE_S = 5.0
 READER, MARK = "drainer-plan", "drainer-record"
 _OTHERWISE = "name another place with --plan"

@@ -21,7 +21,7 @@ from drainer.store.bucket import Bucket, open_bucket
 from drainer.store.journal import FoundJournal, JournalPieces, JournalRecords, joined, records_since
 from drainer.store.objects import check_uri
 from drainer.store.place import STORES, PlanPlace
-from drainer.store.saved_plan import SavedPlan, holder, no_plan
+from drainer.store.saved_plan import SavedPlan, holder_of, no_plan
 
 if TYPE_CHECKING:
     from obstore import UpdateVersion
@@ -150,9 +150,7 @@ class BucketPlan(SavedPlan):
             if found is not None and found[0] in self._unanswered:
                 tag = self._bucket.replace(self._name, data, found[1])
             if tag is None:
-                who = "somebody has changed or removed it"
-                with suppress(PlanRefused):
-                    who = who if found is None else holder(OffsetPlan.decode(found[0]))
+                who = holder_of(found and found[0])
                 raise self.taken(who, began=bool(self._written))
         self._tag = tag
         self._unanswered.clear()
@@ -161,7 +159,7 @@ class BucketPlan(SavedPlan):
         with _refusing():
             found = self._bucket.tagged(self._name)
         if found is None:
-            raise no_plan(self.path)
+            raise no_plan(self.path, "Check the bucket and the name.")
         data, self._tag = found
         return data
 

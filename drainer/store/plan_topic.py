@@ -20,7 +20,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.store.journal import FoundJournal, JournalPieces, JournalRecords, joined, records_since
 from drainer.store.place import PlanPlace, topic_and_name
 from drainer.store.plan_log import Claim, KeyedRecord, Owner, PlanLog, Snapshot
-from drainer.store.saved_plan import READ_TRIES, SavedPlan, no_plan
+from drainer.store.saved_plan import READ_TRIES, SavedPlan, holder_of, no_plan
 
 
 class TopicPlan(SavedPlan):
@@ -34,16 +34,16 @@ class TopicPlan(SavedPlan):
         """Raises UsageError if the URI names no plan."""
         super().__init__(uri)
         self._uri, self._settings = uri, settings
-        topic, self._name = topic_and_name(uri)
-        self._topic = CompactedTopic(settings, topic)
-        self._log = PlanLog(self._name)
-        self._token = token_hex(8)
+        topic, name = topic_and_name(uri)
+        self._topic, self._log = CompactedTopic(settings, topic), PlanLog(name)
+        self._owner = token_hex(8)
         self._own: Owner | None = None  # This process, once it has claimed the plan.
         # What this process has read of the plan. The claim fails if there is more by then.
         self._known: object = None
         self._writes = self._written = 0  # How often the plan was written, and its generation.
         self._pieces, self._sent = JournalPieces(), (0, 0)  # A generation, and its pieces so far.
-        self._failed: DrainerError | None = None  # Why a piece of the journal was not written.
+        # Why a piece of the journal was not written, until this is raised.
+        self._failed: DrainerError | None = None
 
     @property
     def path(self) -> str:
@@ -73,16 +73,11 @@ class TopicPlan(SavedPlan):
 
     @property
     def owner(self) -> str:
-        return self._token
+        return self._owner
 
     def release(self) -> None:
         self._topic.close()
-        self._topic, self._log = (
-            CompactedTopic(self._settings, self._topic.name),
-            PlanLog(self._name),
-        )
-        self._own, self._token = None, token_hex(8)
-        self._known, self._writes = None, 0
+        self._own, self._known, self._writes = None, None, 0
 
     def write(self, plan: OffsetPlan) -> None:
         """Write the plan, and then ensure that no other process has claimed it."""
@@ -92,7 +87,7 @@ class TopicPlan(SavedPlan):
             self._topic.write(self._log.parts(own, self._writes, plan.encode()))
             self._read_on()
         self._ensure_own(own)
-        self._written, self._failed = plan.account.generation, None
+        self._written = plan.account.generation
         self._bury(self._log.tombstones(own, below=self._written))
 
     def start_journal(self, drain_id: str, generation: int) -> None:
@@ -102,11 +97,13 @@ class TopicPlan(SavedPlan):
     def append(self, record: Record) -> None:
         if self._own is None:
             raise RuntimeError("the plan was not written")
-        if self._failed is not None:
-            raise self._failed
         self._sent = generation, number = self._sent[0], self._sent[1] + 1
         lines = self._pieces.lines(record)
         self._topic.send(*self._log.piece(self._own, generation, number, lines), self._note_failure)
+        if (failed := self._failed) is not None:
+            # The piece that is missing makes a gap, which the next plan closes.
+            self._failed = None
+            raise failed
 
     def remove_journals(self) -> None:
         if self._own is not None:
@@ -116,8 +113,8 @@ class TopicPlan(SavedPlan):
         """Copy the finished plan to another name, so that a new plan can take its place."""
         aside = TopicPlan(f"{self._uri}.{plan.terms.drain_id}", self._settings)
         try:
-            aside.exists  # noqa: B018 - a claim is made over what was read
-            aside._known = aside._log.version
+            if aside.exists:  # A process that has died may have begun this.
+                aside.load()
             aside.write(plan)
         except PlanNotWritten as error:
             raise PlanRefused(str(error), hint="Name another place with --plan.") from error
@@ -144,7 +141,7 @@ class TopicPlan(SavedPlan):
         except TopicMissing:
             found = None
         if found is None:
-            raise no_plan(self._uri)
+            raise no_plan(self._uri, "Check the brokers, the topic and the name.")
         return found.data
 
     def _journals_since(self, written: OffsetPlan) -> JournalRecords:
@@ -173,14 +170,15 @@ class TopicPlan(SavedPlan):
         """
         if not self._log.epoch:
             self._read_on()
-        own = Owner(self._log.epoch + 1, self._token)
+        own = Owner(self._log.epoch + 1, token_hex(8))  # A claim is never written twice.
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         claim = Claim(str(PLAN_TOPIC), user_at_host(os.geteuid()), now)
         self._topic.write([self._log.claiming(own, claim)])
         self._read_on()
         self._ensure_own(own)
         if self._log.version != self._known:
-            raise self.taken("it has changed since it was read", began=False)
+            found = self._log.snapshot
+            raise self.taken(holder_of(found and found.data), began=False)
         self._own = own
         return own
 

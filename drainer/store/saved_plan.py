@@ -339,6 +339,13 @@ def holder(plan: OffsetPlan) -> str:
     return "another drain runs" if last is None else f"{last.by} has it since {clock(last.at)}"
 
 
+def holder_of(data: bytes | None) -> str:
+    """Say who has a plan by its bytes; None stands for a plan that is gone."""
+    with suppress(PlanRefused):
+        return "somebody has removed it" if data is None else holder(OffsetPlan.decode(data))
+    return "somebody has changed it"
+
+
 def _merged(plan: OffsetPlan, records: Iterable[Record]) -> OffsetPlan:
     account = plan.account
     for record in records:

@@ -69,7 +69,7 @@ def elsewhere(
     cluster.delete_topic(f"plans-{topic_name}")
 
 
-def killed_again_and_again(elsewhere: Elsewhere, kills: int, messages: int) -> None:
+def killed_again_and_again(elsewhere: Elsewhere, kills: int, messages: int, pause_ms: int) -> None:
     command, seed = elsewhere.command, random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -77,13 +77,13 @@ def killed_again_and_again(elsewhere: Elsewhere, kills: int, messages: int) -> N
     elsewhere.uri = elsewhere.uri.format(f"{topic.name}.{command.group(topic)}")
     moments = sorted(chance.randrange(3 * messages) for _ in range(kills))
     more, killed = ("-c", str(CONCURRENCY)), set[int]()
-    running = elsewhere.begin(topic, *more, pause_ms=2)
+    running = elsewhere.begin(topic, *more, pause_ms=pause_ms)
     for moment in moments:
         command.wait_for(running, "done", moment)
         running.kill()
         killed.add(running.pid)
         elsewhere.move()
-        running = command.start(*elsewhere.resume_words(*more, pause_ms=2))
+        running = command.start(*elsewhere.resume_words(*more, pause_ms=pause_ms))
     running.ends(0)
     command.ensure_drained(topic)
     interval_s = INTERVALS_S[elsewhere.kind]
@@ -98,13 +98,15 @@ def killed_again_and_again(elsewhere: Elsewhere, kills: int, messages: int) -> N
 def test_killed_at_random_and_resumed_on_other_machines_it_loses_nothing(
     elsewhere: Elsewhere,
 ) -> None:
-    killed_again_and_again(elsewhere, KILLS, MESSAGES)
+    killed_again_and_again(elsewhere, KILLS, MESSAGES, pause_ms=2)
 
 
 @pytest.mark.long
 def test_killed_many_times_it_loses_nothing_and_repeats_little(elsewhere: Elsewhere) -> None:
     """``DRAINER_KILLS=200 pytest -m long`` is what is promised, and takes about 20 minutes."""
-    killed_again_and_again(elsewhere, MANY_KILLS, MESSAGES * max(1, MANY_KILLS // 10))
+    # Long enough between two kills for a few writes of the plan.
+    messages = MESSAGES * max(1, MANY_KILLS // 10)
+    killed_again_and_again(elsewhere, MANY_KILLS, messages, pause_ms=50)
 
 
 def test_a_second_operator_is_refused_by_the_name_of_the_first(elsewhere: Elsewhere) -> None:
