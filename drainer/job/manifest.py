@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from math import ceil
@@ -16,7 +15,8 @@ from typing import Any
 import yaml
 
 from drainer import __version__
-from drainer.errors import UsageError
+from drainer.errors import UsageError, raised_as
+from drainer.loading.importing import add_source
 from drainer.model.option import DURATION
 from drainer.text.escape import printable
 
@@ -136,33 +136,13 @@ def code_of(file: Path) -> dict[str, str]:
 
     Raises UsageError if a file can't be read, or if it imports a package that lies beside it.
     """
-    found: dict[str, str] = {}
-    left = [file]
-    while left:
-        path = left.pop()
-        if path.name in found:
-            continue
-        try:
-            found[path.name] = text = path.read_text("utf-8")
-            tree = ast.parse(text)
-        except (OSError, ValueError, SyntaxError) as error:
-            raise UsageError(
-                f"can't read the handler file {path}: {error}", hint="Fix it."
-            ) from None
-        for name in _imported(tree):
-            if (path.parent / name / "__init__.py").is_file():
-                raise UsageError(
-                    f"{path} imports {name}, a package, which no ConfigMap can hold", hint=_IN_IMAGE
-                )
-            left += filter(Path.is_file, [path.parent / f"{name}.py"])
-    return found
-
-
-def _imported(tree: ast.Module) -> Iterator[str]:
-    """Yield the first parts of the names that a module imports."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.Import(names=names):
-                yield from (each.name.partition(".")[0] for each in names)
-            case ast.ImportFrom(module=str(name), level=0):
-                yield name.partition(".")[0]
+    found: dict[Path, bytes] = {}
+    path = file.absolute()
+    add_source(path, path.parent, path.with_suffix(""), found)
+    if path not in found:
+        raise UsageError(f"you can't read the handler file {file}", hint="Make it readable.")
+    if inner := [each for each in found if each.parent != path.parent]:
+        why = f"{file} imports {inner[0]}, which no ConfigMap can hold beside it"
+        raise UsageError(why, hint=_IN_IMAGE)
+    with raised_as(UsageError, UnicodeDecodeError, about=f"{file}: ", hint="Write it in UTF-8."):
+        return {each.name: code.decode() for each, code in found.items()}

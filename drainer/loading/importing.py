@@ -264,12 +264,12 @@ def digest_of(modules: Iterable[ModuleType | None]) -> str | None:
         if file := getattr(module, "__file__", None):
             above = _folder_of(cast(ModuleType, module), Path(file))
             top = cast(ModuleType, module).__name__.partition(".")[0]
-            _add_source(Path(file), above, above / top, files)
+            add_source(Path(file), above, above / top, files)
     contents = sorted(hashlib.sha256(content).digest() for content in files.values())
     return f"sha256:{hashlib.sha256(b''.join(contents)).hexdigest()}" if contents else None
 
 
-def _add_source(path: Path, folder: Path, package: Path, files: dict[Path, bytes]) -> None:
+def add_source(path: Path, folder: Path, package: Path, files: dict[Path, bytes]) -> None:
     """Add a file to ``files``, and the files that it imports.
 
     Imports are followed within ``folder``. Of installed modules, only those in ``package`` count.
