@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 try:
-    from drainer._version import __version__
+    # It is imported by its name, because checks of imports and types run without it, too.
+    __version__: str = import_module("drainer._version").__version__
 except ImportError:  # This is a checkout that was never installed.
     __version__ = "0+unknown"
-
-__all__ = ["__version__"]
