@@ -13,7 +13,7 @@ from drainer.version import __version__
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format, whose versions have names such as ``drainer-plan/10``.
+    """A format, whose versions have names such as ``drainer-plan/11``.
 
     Attributes:
         family: the part of the name that all versions share.

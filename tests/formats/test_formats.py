@@ -16,6 +16,7 @@ from docs.test_formats import FULL_SUMMARY, paths
 from drainer.letters.receipts import read_receipt
 from drainer.limits.file import load_limits
 from drainer.metrics.names import COMMON_LABELS, METRICS
+from drainer.model.formats import PLAN
 from drainer.policy.dead_letter import read_letter
 from formats.golden import (
     BAD,
@@ -58,6 +59,7 @@ def test_a_drain_that_it_began_is_resumed_and_repeats_nothing(
     assert 0 < before < SUBS
     assert len(done) == len(set(done)) == SUBS - BAD - before
     command.record.check_order()
+    assert json.loads(plan.read_bytes())["format"] == str(PLAN)
     assert command.committed(topic) == dict.fromkeys(range(PARTITIONS), MESSAGES)
 
 
