@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -51,6 +52,8 @@ class Stage:
         return subprocess.Popen(
             [*self.drainer, *words, "-b", self.settings.bootstrap_servers],
             cwd=self.folder,
+            # Otherwise PYTHONPATH could replace the drainer that is tried.
+            env={n: text for n, text in os.environ.items() if not n.startswith("PYTHON")},
             text=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -113,9 +116,9 @@ def drain(stage: Stage) -> None:
     stage.run("plan", "undo", stage.plan(topic), "--yes")
 
 
-def kill_and_resume(stage: Stage) -> None:
+def kill_and_resume(stage: Stage, *more: str, plan: str = "") -> None:
     topic = stage.topic()
-    running = stage.start(*stage.drain_of(topic, "--set", "pause_ms=10"))
+    running = stage.start(*stage.drain_of(topic, "--set", "pause_ms=10", *more))
     until = time.monotonic() + ENDS_WITHIN_S
     while len(stage.places(topic)) < SUBS // 3 and running.poll() is None:
         ensure(time.monotonic() < until, "it handles nothing")
@@ -123,9 +126,15 @@ def kill_and_resume(stage: Stage) -> None:
     running.kill()
     running.communicate()
     options = ["--set", f"record={stage.record(topic)}", "--set", "pause_ms=", "--yes"]
-    stage.run("resume", stage.plan(topic), "-H", f"{HANDLER}:Recorder", *options)
+    place = f"{plan}/{topic}.g-{topic}" if plan else stage.plan(topic)
+    stage.run("resume", place, "-H", f"{HANDLER}:Recorder", *options)
     # What was in flight, and what finished in the 50 ms that the journal rests, and the write.
     stage.ensure_drained(topic, repeats=IN_FLIGHT + IN_FLIGHT * 15)
+
+
+def plan_in_a_topic(stage: Stage) -> None:
+    plans = f"kafka://plans-{next(NUMBERS)}"
+    kill_and_resume(stage, "--plan", plans, plan=plans)
 
 
 def dead_letters(stage: Stage) -> None:
@@ -189,6 +198,10 @@ def before_and_beside(stage: Stage) -> None:
     where = ("-t", topic, "-g", f"g-{topic}", "-H", f"{HANDLER}:Recorder", "--from", "earliest")
     stage.run("inspect", *where)
     stage.run("estimate", *where, "--latency", "10ms")
+    with Cluster.connect(stage.settings) as cluster:
+        cluster.alter_committed(f"g-{topic}", topic, {0: 0})
+    found = stage.run("lag", "-g", f"g-{topic}", "--for", "1s")
+    ensure(str(MESSAGES) in json.dumps(found), f"the lag is {found}")
 
 
 def drain_on_spark(stage: Stage) -> None:
@@ -206,5 +219,6 @@ CHECKS: dict[str, Callable[[Stage], None]] = {
     "dead letters": dead_letters,
     "transactions": transactions,
     "active group refused": active_group,
-    "probe, inspect, estimate": before_and_beside,
+    "plan in a topic": plan_in_a_topic,
+    "probe, inspect, estimate, lag": before_and_beside,
 }

@@ -100,7 +100,7 @@ def test_a_probe_names_each_right_and_what_needs_it(
     found = {each.text: each for each in probe(ann.settings, names, {}) if each.check == "right"}
 
     assert found[f"READ on topic {topic_name}"].level is Level.OK
-    commands = "run, run --engine spark, resume, resume --engine spark, plan undo and 3 more"
+    commands = "run, run --engine spark, resume, resume --engine spark, plan undo and 4 more"
     work = found[f"READ on group {group} is missing, for {commands}"]
     assert (work.level, work.hint) == (Level.BAD, f"Grant READ on group {group} to this user.")
     again = found[f"READ on group drainer.again.{group} is missing, for run --no-commit"]
