@@ -103,7 +103,7 @@ def test_killed_at_random_and_resumed_on_other_machines_it_loses_nothing(
 
 @pytest.mark.long
 def test_killed_many_times_it_loses_nothing_and_repeats_little(elsewhere: Elsewhere) -> None:
-    """``DRAINER_KILLS=200 pytest -m long`` is what is promised, and takes half an hour for each place."""
+    """``DRAINER_KILLS=200 pytest -m long`` is what is promised; each place takes half an hour."""
     # Long enough between two kills for a few writes of the plan.
     messages = MESSAGES * max(1, MANY_KILLS // 10)
     killed_again_and_again(elsewhere, MANY_KILLS, messages, pause_ms=50)
