@@ -145,6 +145,14 @@ class Signalled(Interrupted):
     """Raised when a person or a supervisor requested a stop."""
 
 
+class StopSignal(KeyboardInterrupt):
+    """Raised when a signal comes that stops a process.
+
+    If a plain KeyboardInterrupt comes up in code that ``exec`` runs, as ``dataclass`` does, Python
+    ends the process by SIGINT later on, whatever the exit code, and even if somebody caught it.
+    """
+
+
 @contextmanager
 def handling_nothing(meanwhile: str) -> Iterator[None]:
     """Turn Ctrl-C into Signalled while a block runs that handles no sub-messages.

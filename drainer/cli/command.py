@@ -14,6 +14,7 @@ from typing import Any, get_args, get_type_hints
 
 import typer
 
+from drainer.cli import begin
 from drainer.cli.answer import open_terminal, reporting_errors
 from drainer.cli.declared import Declared, declared_by, given_in, places_of, unknown_variables
 from drainer.cli.parameter import HELP_ALL, declare, tuning
@@ -128,6 +129,7 @@ def command(
     def called(context: typer.Context, **_: Any) -> None:
         if context.invoked_subcommand is not None:
             return  # This command is a group, and the person typed one of its commands.
+        begin()
         root = context.find_root()
         of_program = {} if root is context else given_in(root, declared_by(root.command).values())
         opened = open_terminal(**of_program, **given_in(context, early))

@@ -18,7 +18,7 @@ from drainer.engine.pipeline import Pipeline
 from drainer.engine.ports import DrainContext, Ports
 from drainer.engine.signals import signals_to
 from drainer.engine.watchdog import Watchdog
-from drainer.errors import HandleFailed
+from drainer.errors import HandleFailed, StopSignal
 from drainer.handler import Context
 from drainer.host.calls import has_running_loop, in_a_thread
 from drainer.model.option import Concurrency
@@ -129,7 +129,7 @@ class LocalDrain:
 
     def _on_signal(self, name: str) -> None:
         if self._ending.on_signal is None:  # The handler is being opened.
-            raise KeyboardInterrupt(f"interrupted by {name}")
+            raise StopSignal(f"interrupted by {name}")
         self._ending.on_signal(name)
 
     def _on_loop_exception(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

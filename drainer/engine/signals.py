@@ -12,6 +12,7 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
+from drainer.errors import StopSignal
 from drainer.host.forks import keep_from_children, kept_from_children
 
 # SIGHUP comes when the terminal goes away.
@@ -70,8 +71,8 @@ def ignore_signals() -> None:
 
 
 def interrupt(number: int, _: FrameType | None) -> None:
-    """Raise KeyboardInterrupt for any signal that stops a process."""
-    raise KeyboardInterrupt(f"interrupted by {signal.Signals(number).name}")
+    """Raise StopSignal, which is a KeyboardInterrupt, for any signal that stops a process."""
+    raise StopSignal(f"interrupted by {signal.Signals(number).name}")
 
 
 @contextmanager

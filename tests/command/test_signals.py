@@ -119,15 +119,26 @@ def test_a_handler_that_blocks_the_loop_leaves_the_screen_as_it_was(command: Com
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_a_signal_while_the_command_still_loads_is_answered(name: str) -> None:
+@pytest.mark.parametrize(
+    ("loading", "printed"),
+    [
+        ("drainer.cli.run", "interrupted before the command began: nothing was touched\n"),
+        ("drainer.operations.start", "■ interrupted\n"),  # The command loads that when it begins.
+    ],
+)
+def test_a_signal_while_the_command_still_loads_is_answered(
+    name: str, loading: str, printed: str
+) -> None:
+    """The code of modules is run as ``dataclass`` runs the code that it makes."""
+    words = ["drainer", "run", "-t", "t", "-g", "g", "-H", "count", "-b", "127.0.0.1:9", "--yes"]
     code = f"""
 import os, signal, sys
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        if name == "drainer.cli.run":
-            os.kill(os.getpid(), signal.{name})
+        if name == "{loading}":
+            exec("os.kill(os.getpid(), signal.{name})")
 sys.meta_path.insert(0, Finder())
-sys.argv = ["drainer", "run"]
+sys.argv = {words}
 from drainer.cli import main
 main()
 """
@@ -135,7 +146,7 @@ main()
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
     assert ended.returncode == 4
-    assert ended.stderr == "interrupted before the command began: nothing was touched\n"
+    assert ended.stderr == printed
 
 
 @pytest.mark.parametrize(
