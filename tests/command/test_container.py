@@ -153,6 +153,15 @@ def await_done(command: Command, pod: Pod, count: int) -> None:
     eventually(found, f"{count} are done", 120)
 
 
+def test_a_job_gets_the_processor_that_the_drain_is_estimated_to_take(command: Command) -> None:
+    topic = command.topic(distinct(50))
+    words = (*command.what(topic), "--from", "earliest", "--latency", "10ms")
+    printed = command("job", *words).out
+    assert re.search(r"# The drain is estimated to take \d+% of a core \(--latency 10ms\)", printed)
+    (cores,) = re.findall(r"requests: {cpu: (\d+)m", printed)
+    assert 100 <= int(cores) <= 1_000
+
+
 def test_the_image_is_built_from_what_is_here_and_passes_signals_on() -> None:
     text = (ROOT / "deploy/Containerfile").read_text()
     copied = {path for line in re.findall("^COPY ([^-].*) ", text, re.M) for path in line.split()}
