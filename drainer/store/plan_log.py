@@ -20,7 +20,8 @@ Why that is enough:
    first claim of an epoch stays the first. Whoever has read the log up to some offset knows all
    claims below that, even if the log was compacted meanwhile. A claim takes about 200 bytes.
 3. A process writes a plan into its two slots by turns, and each part names the number of the write
-   and the digest of the whole. While one slot is half-written, the other has the plan before it.
+   and the digest of the whole. While one slot is half-written, the other has the plan before it. A
+   write that failed is repeated in its own slot.
 4. The plan is the one with the highest number, of the winner of the highest epoch that has a
    complete one, with the journal of the same process. Nothing depends on where these records are in
    the log, so nothing depends on which older records are still there. A reader that misses some,

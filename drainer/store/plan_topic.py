@@ -19,7 +19,7 @@ from drainer.model.formats import PLAN_TOPIC
 from drainer.model.plan import OffsetPlan
 from drainer.store.journal import FoundJournal, JournalPieces, JournalRecords, joined, records_since
 from drainer.store.place import PlanPlace, topic_and_name
-from drainer.store.plan_log import Claim, KeyedRecord, Owner, PlanLog, Snapshot
+from drainer.store.plan_log import SLOTS, Claim, KeyedRecord, Owner, PlanLog, Snapshot
 from drainer.store.saved_plan import READ_TRIES, SavedPlan, holder_of, no_plan
 
 
@@ -40,7 +40,8 @@ class TopicPlan(SavedPlan):
         self._own: Owner | None = None  # This process, once it has claimed the plan.
         # What this process has read of the plan. The claim fails if there is more by then.
         self._known: object = None
-        self._writes = self._written = 0  # How often the plan was written, and its generation.
+        # How often the plan was to be written, the last time that it was, and its generation then.
+        self._writes = self._whole = self._written = 0
         self._pieces, self._sent = JournalPieces(), (0, 0)  # A generation, and its pieces so far.
         # Why a piece of the journal was not written, until this is raised.
         self._failed: DrainerError | None = None
@@ -77,16 +78,18 @@ class TopicPlan(SavedPlan):
 
     def release(self) -> None:
         self._topic.close()
-        self._own, self._known, self._writes = None, None, 0
+        self._own, self._known, self._writes, self._whole = None, None, 0, 0
 
     def write(self, plan: OffsetPlan) -> None:
         """Write the plan, and then ensure that no other process has claimed it."""
         with self._writing():
             own = self._own or self._claimed()
-            self._writes += 1
+            # If the last write failed, this one must not replace the only complete plan.
+            self._writes += 1 if self._writes == self._whole else SLOTS
             self._topic.write(self._log.parts(own, self._writes, plan.encode()))
             self._read_on()
         self._ensure_own(own)
+        self._whole = self._writes
         self._written = plan.account.generation
         self._bury(self._log.tombstones(own, below=self._written))
 

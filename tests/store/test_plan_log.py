@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from builders import a_plan, changed, counts, progress_at
 from drainer.core.merge import Record
-from drainer.errors import LockLost, PlanRefused
+from drainer.errors import LockLost, PlanNotWritten, PlanRefused
 from drainer.model.claims import ALL
 from drainer.model.formats import PLAN_TOPIC
 from drainer.model.plan import OffsetPlan
@@ -377,3 +377,85 @@ def played(seed: int) -> World:
     check(world, found[0])
     assert world.kept <= found[0], f"lost with seed {seed}"
     return world
+
+
+# Requests that fail, and a process that goes on.
+
+
+class FailingTopic:
+    """What stands for ``CompactedTopic``: it takes ``left`` more records, and then none.
+
+    If it ``is_mute``, it takes records and does not say so.
+    """
+
+    trouble = None
+    is_mute = False
+
+    def __init__(self, log: list[KeyedRecord], name: str) -> None:
+        self.log, self.name, self.left, self.next = log, name, 100, 0
+
+    def read_on(self) -> Iterator[tuple[bytes, bytes | None]]:
+        new, self.next = self.log[self.next :], len(self.log)
+        yield from new
+
+    def send(self, key: bytes, value: bytes | None, on_written: Any) -> None:
+        self.write([(key, value)])
+
+    def write(self, records: Any) -> None:
+        for key, value in records:
+            if not self.left:
+                raise PlanNotWritten("the broker does not answer")
+            self.left -= 1
+            self.log.append(KeyedRecord(key, value))
+            if self.is_mute:
+                raise PlanNotWritten("the broker does not answer")
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> tuple[TopicPlan, FailingTopic, list[KeyedRecord]]:
+    monkeypatch.setattr(plan_topic, "CompactedTopic", FailingTopic)
+    monkeypatch.setattr(plan_log, "PART_BYTES", 500)
+    log: list[KeyedRecord] = []
+    plan = TopicPlan(f"kafka://plans/{NAME}", log)  # type: ignore[arg-type]
+    topic: Any = plan._topic  # noqa: SLF001
+    return plan, topic, log
+
+
+def test_writes_that_fail_one_after_the_other_leave_the_last_plan(
+    failing: tuple[TopicPlan, FailingTopic, list[KeyedRecord]],
+) -> None:
+    plan, topic, log = failing
+    plan.write(changed(PLAN, generation=1))
+    plan.write(whole := changed(PLAN, generation=2))
+    for generation in (3, 4, 5):
+        topic.left = 1  # The first part of several arrives.
+        with pytest.raises(PlanNotWritten):
+            plan.write(changed(PLAN, generation=generation))
+        found = folded(log).snapshot
+        assert found is not None, "the plan of the last complete write is still there"
+        assert found.data == whole.encode()
+    topic.left = 100
+    plan.write(last := changed(PLAN, generation=6))
+    found = folded(log).snapshot
+    assert found is not None
+    assert found.data == last.encode()
+
+
+def test_a_claim_without_an_answer_is_not_written_again(
+    failing: tuple[TopicPlan, FailingTopic, list[KeyedRecord]],
+) -> None:
+    former, _, log = failing
+    former.write(PLAN)
+    plan = TopicPlan(f"kafka://plans/{NAME}", log)  # type: ignore[arg-type]
+    plan.load()
+    topic: Any = plan._topic  # noqa: SLF001
+    topic.is_mute = True
+    with pytest.raises(PlanNotWritten):
+        plan.write(PLAN)
+    topic.is_mute = False
+    with pytest.raises(PlanRefused):  # Its first claim may be somebody else's, for all it knows.
+        plan.write(PLAN)
+    claims = [record.key for record in log if record.key.endswith(b"/claim")]
+    assert len({*claims}) == len(claims), "compaction would move a claim behind later ones"
