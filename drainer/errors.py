@@ -273,7 +273,7 @@ class TopicGone(Unresumable):
 
 
 class PlanGone(Unresumable):
-    """Raised when the plan's folder was removed or moved while draining."""
+    """Raised when the plan's folder or topic was removed, or moved, while draining."""
 
     undo = False  # Without a plan, there is nothing to undo by.
 

@@ -12,15 +12,15 @@ from functools import cached_property, partial
 from drainer.errors import (
     DrainerError,
     Interrupted,
+    LogCut,
     PlanNotWritten,
     PlanRefused,
     Refused,
     RightMissing,
     TopicMissing,
-    Unresumable,
     raised_as,
 )
-from drainer.kafka.answers import granting, may_not
+from drainer.kafka.answers import NO_TOPIC, granting, may_not
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.dead_letters import explained
 from drainer.kafka.producer import AcknowledgedProducer, Delivery, ProducerRecord, way_on
@@ -39,6 +39,10 @@ WRITE_TIMEOUT_MS = 120 * 1000  # How long to wait for a broker that does not ans
 CLOSE_S = 5.0
 READER, MARK = "drainer-plan", "drainer-record"
 _OTHERWISE = "name another place with --plan"
+IF_GONE = (
+    "If the plan is still there, resume. If not, start again with `drainer run`. It starts at the"
+    " committed offset, and repeats what is done above it."
+)
 
 OnWritten = Callable[[DrainerError | None], None]
 
@@ -130,7 +134,8 @@ class CompactedTopic:
     def read_on(self) -> Iterator[tuple[bytes, bytes | None]]:
         """Read keys and values from where the last call ended to the end that the log has now.
 
-        Raises TopicMissing if there is no topic.
+        Raises TopicMissing if there is no topic, and Unresumable if it is not the one that was read
+        before, or has lost records since.
         """
         if self._reader is None:
             topic = self._cluster.topic(self.name)
@@ -143,7 +148,10 @@ class CompactedTopic:
         reader, begin = self._reader, self._next
         assert begin is not None, "it is set with the reader"
         end, _ = self._cluster.log_ends(self.name, (PARTITION,))[PARTITION]
-        with raised_as(Refused, Interrupted, Unresumable, about="can't read the plan: "):
+        if end < begin:
+            reason = f"it ends at offset {end}, and was read up to {begin}"
+            raise LogCut(f"topic {self.name} was deleted and recreated, or lost records: {reason}")
+        with raised_as(Refused, Interrupted, about="can't read the plan: "):
             if begin < end:
                 reader.assign({PARTITION: (begin, end)})
             while begin < end and reader.open:
@@ -194,7 +202,8 @@ class CompactedTopic:
             return
         reason, hint = str(answer), "Resume once the topic can be written."
         if not isinstance(answer, DrainerError):
-            reason, hint = answer.str(), way_on(self.name, answer.code()) or hint
+            way = IF_GONE if answer.code() in NO_TOPIC else way_on(self.name, answer.code())
+            reason, hint = answer.str(), way or hint
         on_written(PlanNotWritten(f"can't write to topic {self.name}: {reason}", hint=hint))
 
 

@@ -10,9 +10,18 @@ from functools import partial
 from secrets import token_hex
 
 from drainer.core.merge import Record
-from drainer.errors import DrainerError, PlanNotWritten, PlanRefused, Refused, TopicMissing
+from drainer.errors import (
+    DrainerError,
+    PlanGone,
+    PlanNotWritten,
+    PlanRefused,
+    Refused,
+    TopicMissing,
+    Unresumable,
+    raised_as,
+)
 from drainer.host.os_errors import user_at_host
-from drainer.kafka.compacted import CompactedTopic
+from drainer.kafka.compacted import IF_GONE, CompactedTopic
 from drainer.kafka.settings import ClientSettings
 from drainer.model.account import clock
 from drainer.model.formats import PLAN_TOPIC
@@ -158,12 +167,19 @@ class TopicPlan(SavedPlan):
         return records_since(self._uri, written, found, begun=False)
 
     def _read_on(self) -> Snapshot | None:
-        """Read to the end of the log, and return the plan that counts; None if there is none."""
-        for _ in range(READ_TRIES):
-            for record in self._topic.read_on():
-                self._log.take(KeyedRecord(*record))
-            if not self._log.is_cut:
-                break  # Otherwise it is being replaced now.
+        """Read to the end of the log, and return the plan that counts; None if there is none.
+
+        Raises TopicMissing, and PlanGone or PlanRefused if the topic is another one by now.
+        """
+        gone = PlanRefused if self._own is None else PlanGone
+        with raised_as(
+            gone, Unresumable, about=f"the plan {self._uri} may be gone: ", hint=IF_GONE
+        ):
+            for _ in range(READ_TRIES):
+                for record in self._topic.read_on():
+                    self._log.take(KeyedRecord(*record))
+                if not self._log.is_cut:
+                    break  # Otherwise it is being replaced now.
         return self._log.snapshot
 
     def _claimed(self) -> Owner:

@@ -17,7 +17,8 @@ from unittest.mock import patch
 import pytest
 
 from builders import changed
-from drainer.errors import DrainerError, LockLost, PlanRefused
+from drainer.errors import DrainerError, LockLost, PlanGone, PlanRefused
+from drainer.kafka.cluster import Cluster
 from drainer.kafka.compacted import CompactedTopic
 from drainer.kafka.settings import ClientSettings
 from drainer.model.plan import OffsetPlan
@@ -250,6 +251,24 @@ def test_who_was_replaced_before_the_other_wrote_a_plan_is_not_lost(place: Place
     last = place.holder()
     last.write(at(10, 2))
     assert seen(place).plan == at(10, 2)
+
+
+def test_a_drain_ends_once_the_topic_of_its_plan_was_recreated(
+    place: Place, request: pytest.FixtureRequest, topic_name: str
+) -> None:
+    if place.kind != "topic":
+        pytest.skip("only a topic is recreated under a client that goes on")
+    cluster: Cluster = request.getfixturevalue("cluster")
+    plan = begun(place)
+    for generation in range(8, 12):  # The new topic is shorter than the old one for a while.
+        plan.write(at(generation))
+    cluster.delete_topic(topic_name)
+    eventually(lambda: topic_name not in cluster.topic_names(), "the topic is gone")
+    cluster.create_topic(topic_name)
+    eventually(lambda: topic_name in cluster.topic_names(), "the topic is there again")
+    for generation in range(12, 17):
+        with pytest.raises(PlanGone, match="recreated"):
+            plan.write(at(generation))
 
 
 class Died(BaseException):
