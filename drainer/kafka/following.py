@@ -8,7 +8,7 @@ from dataclasses import replace
 from drainer.errors import OffsetMoved
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import MovingEnds
-from drainer.kafka.loss import raised_as_running, recreated
+from drainer.kafka.loss import LogCheck, raised_as_running, recreated
 from drainer.model.account import PartitionPlan
 from drainer.model.plan import OffsetPlan
 
@@ -24,6 +24,7 @@ class FollowedLog:
         self.moving = MovingEnds()
         self._cluster, self._terms = cluster, plan.terms
         self._known = dict(plan.account.partitions)
+        self._log_check = LogCheck(cluster, plan.terms.topic, plan.terms.group)
         self._all = plan.terms.topic_partitions <= len(self._known)
 
     def ends(self) -> Mapping[int, PartitionPlan]:
@@ -35,10 +36,18 @@ class FollowedLog:
             if added := set(topic.partitions) - known.keys() if self._all else ():
                 known |= self._joined(added)
             logs = cluster.log_bounds(terms.topic, known, terms.isolation)
-        return {
-            n: replace(part, end=max(part.start, logs[n].end), leader_epoch=logs[n].leader_epoch)
-            for n, part in known.items()
-        }
+            # After an election, a log may have been cut below the end that is known, and have grown
+            # again. The new end and its epoch would hide that.
+            if elected := {
+                n: (part.end, part.leader_epoch)
+                for n, part in known.items()
+                if part.leader_epoch != logs[n].leader_epoch
+            }:
+                self._log_check.check(elected)
+        for n, part in known.items():
+            end = max(part.start, part.end, logs[n].end)
+            known[n] = replace(part, end=end, leader_epoch=logs[n].leader_epoch)
+        return dict(known)
 
     def _joined(self, numbers: Iterable[int]) -> dict[int, PartitionPlan]:
         """Return partitions that were added to the topic, which begin where the group is there."""

@@ -144,7 +144,8 @@ class LogCheck:
     reader: str
 
     def __post_init__(self) -> None:
-        self._known: dict[int, int | None] = {}  # The last leader epoch, by partition.
+        # The last leader epoch, by partition and the end up to which the log was whole then.
+        self._known: dict[tuple[int, int], int | None] = {}
 
     def check(
         self, ends: Mapping[int, tuple[int, int | None]], timeout_s: float | None = None
@@ -158,7 +159,8 @@ class LogCheck:
         suspects = {
             number: ends[number]
             for number, (end, epoch) in found.items()
-            if end < ends[number][0] or epoch != self._known.get(number, ends[number][1])
+            if end < ends[number][0]
+            or epoch != self._known.get((number, ends[number][0]), ends[number][1])
         }
         starts = self.cluster.log_starts(self.topic, suspects, timeout_s)
         # If retention has deleted all records below an end, nothing is left to compare.
@@ -170,7 +172,7 @@ class LogCheck:
                 f" backlog, as after an unclean leader election ({reason})",
                 hint=_CUT_HINT,
             )
-        self._known |= {number: epoch for number, (_, epoch) in found.items()}
+        self._known = {(number, ends[number][0]): epoch for number, (_, epoch) in found.items()}
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from drainer.kafka.lock import lock_group
 from kafka.topic import Topic, eventually
 
 PLAN = "/plans/orders.plan.json"
-PLACES = (PLAN,)  # of plans that outlive a node: here, a shared folder
+PLACES = (PLAN, "kafka://drainer-plans")  # of plans that outlive a node: a shared folder, a topic
 PODS, CONCURRENCY = 8, 8
 
 
@@ -204,11 +204,24 @@ def test_a_night_in_pods_that_are_killed_evicted_and_lost_with_their_nodes(
         else:
             pod.signal(signal.SIGTERM)
             assert answer(pod, 4)["status"] == "interrupted"
-    # An operator goes on elsewhere, by the same arguments, and the Job is repeated after that.
-    done = answer(container.start(*args, uid=UID), 0)
-    again = answer(container.start(*args, uid=UID + 1), 0)
-
+    # An operator goes on elsewhere, by the same arguments, and hands over to consumers.
+    pod = container.start(*args, "--hand-over", "1m", uid=UID)
+    pod.prints("drainer watches them")
     command.ensure_drained(topic)
+    for number in range(2):
+        topic.produce(["[]"], partition=number)
+    member = topic.live_member(command.group(topic), "indexer-7")
+    waiting = 2
+    while waiting:
+        if (message := member.poll(1.0)) is not None and not message.error():
+            member.commit(message=message, asynchronous=False)
+            waiting -= 1
+    done = answer(pod, 0)
+    member.close()
+    assert done["hand_over"]["verdict"] == "handed over, no gap, no overlap in 2 partitions"
+    # The Job is repeated after that, and moves no offset of the consumers.
+    again = answer(container.start(*args, uid=UID + 1), 0)
+    assert command.committed(topic) == {0: 301, 1: 301}
     check_repeats(command.record.lines(), killed, CONCURRENCY, len(killed))
     assert (done["ended_before"], again["ended_before"]) == (None, done["history"][-1]["at"])
     began = [each for each in done["history"] if each["what"] in ("begun", "resumed")]
