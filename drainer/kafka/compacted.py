@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, wait
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -43,8 +42,6 @@ IF_GONE = (
     "If the plan is still there, resume. If not, start again with `drainer run`. It starts at the"
     " committed offset, and repeats what is done above it."
 )
-
-OnWritten = Callable[[DrainerError | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,30 +159,25 @@ class CompactedTopic:
                 reader.ensure_progress(SPAN_SILENCE_S)
         self._next = end
 
-    def send(self, key: bytes, value: bytes | None, on_written: OnWritten) -> None:
+    def send(self, key: bytes, value: bytes | None) -> Future[None]:
         """Begin to write a record, without blocking. Records keep their order.
 
-        ``on_written`` is called once, mostly from another thread: with None once all in-sync
-        replicas have the record, or with PlanNotWritten.
+        The result is there once all in-sync replicas have the record. Otherwise it is the exception
+        PlanNotWritten.
         """
         if self._producer is None:
             self._producer = AcknowledgedProducer(
                 *(self._settings, self.name, "drainer-plan-topic", WRITE_TIMEOUT_MS), linger_ms=0
             )
-        mark = MARK, secrets.token_bytes(8)
-        report = partial(self._reported, on_written)
+        written, mark = Future[None](), (MARK, secrets.token_bytes(8))
+        report = partial(self._reported, written)
         self._producer.send(ProducerRecord(value, key, (mark,), mark, report, PARTITION))
+        return written
 
     def write(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Write records, and return when all in-sync replicas have them. Raises PlanNotWritten."""
-        written: list[Future[None]] = []
-        for key, value in records:
-            future = Future[None]()
-            written.append(future)
-            self.send(key, value, partial(_settle, future))
-        wait(written)
-        for future in written:
-            future.result()
+        for written in [self.send(*record) for record in records]:
+            written.result()
 
     def close(self) -> None:
         """Give up what is not written yet after a while, and close the clients."""
@@ -196,17 +188,14 @@ class CompactedTopic:
         if reader is not None:
             reader.close()
 
-    def _reported(self, on_written: OnWritten, _: ProducerRecord, answer: Delivery) -> None:
+    def _reported(self, written: Future[None], _: ProducerRecord, answer: Delivery) -> None:
         if answer is None:
-            on_written(None)
+            written.set_result(None)
             return
         reason, hint = str(answer), "Resume once the topic can be written."
         if not isinstance(answer, DrainerError):
             way = IF_GONE if answer.code() in NO_TOPIC else way_on(self.name, answer.code())
             reason, hint = answer.str(), way or hint
-        on_written(PlanNotWritten(f"can't write to topic {self.name}: {reason}", hint=hint))
-
-
-def _settle(future: Future[None], error: DrainerError | None) -> None:
-    with suppress(Exception):
-        future.set_result(None) if error is None else future.set_exception(error)
+        written.set_exception(
+            PlanNotWritten(f"can't write to topic {self.name}: {reason}", hint=hint)
+        )

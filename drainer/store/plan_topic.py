@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -53,7 +54,7 @@ class TopicPlan(SavedPlan):
         self._writes = self._whole = self._written = 0
         self._pieces, self._sent = JournalPieces(), (0, 0)  # A generation, and its pieces so far.
         # Why a piece of the journal was not written, until this is raised.
-        self._failed: DrainerError | None = None
+        self._failed: BaseException | None = None
 
     @property
     def path(self) -> str:
@@ -111,7 +112,8 @@ class TopicPlan(SavedPlan):
             raise RuntimeError("the plan was not written")
         self._sent = generation, number = self._sent[0], self._sent[1] + 1
         lines = self._pieces.lines(record)
-        self._topic.send(*self._log.piece(self._own, generation, number, lines), self._note_failure)
+        piece = self._log.piece(self._own, generation, number, lines)
+        self._topic.send(*piece).add_done_callback(self._note_failure)
         if (failed := self._failed) is not None:
             # The piece that is missing makes a gap, which the next plan closes.
             self._failed = None
@@ -214,10 +216,10 @@ class TopicPlan(SavedPlan):
     def _bury(self, tombstones: Iterator[KeyedRecord]) -> None:
         """Begin to write tombstones. One that gets lost does no harm: the next owner writes it."""
         for record in list(tombstones):
-            self._topic.send(*record, lambda error: None)
+            self._topic.send(*record)
 
-    def _note_failure(self, error: DrainerError | None) -> None:
-        self._failed = self._failed or error
+    def _note_failure(self, written: Future[None]) -> None:
+        self._failed = self._failed or written.exception()
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

@@ -7,6 +7,7 @@ moment; other processes between any two requests; and death at any of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from random import Random, randrange
 from typing import Any
@@ -194,7 +195,7 @@ class Process:
 
     def __init__(self, world: World, number: int) -> None:
         self.world, self.number = world, number
-        self.outbox: list[tuple[KeyedRecord, Any, set[int]]] = []
+        self.outbox: list[tuple[KeyedRecord, Future[None], set[int]]] = []
         self.done: list[int] = []
         self.claimed = 0
         self.dead = False
@@ -212,7 +213,7 @@ class Process:
         self.greenlet.throw(GreenletExit)
 
     def deliver(self) -> None:
-        record, on_written, facts = self.outbox.pop(0)
+        record, written, facts = self.outbox.pop(0)
         self.world.log.append(record)
         kind = record.key.split(b"/")[3]
         epoch = int(record.key.split(b"/")[1])
@@ -220,7 +221,7 @@ class Process:
             self.claimed = max(self.claimed, epoch)
         if kind == b"journal" and record.value is not None and epoch == self.world.epoch():
             self.world.kept |= facts
-        on_written(None)
+        written.set_result(None)
 
     def run(self) -> None:
         try:
@@ -281,24 +282,17 @@ class Topic:
             if record is not None:
                 yield record
 
-    def send(self, key: bytes, value: bytes | None, on_written: Any) -> None:
-        facts = set(self.process.done)
-        self.process.outbox.append((KeyedRecord(key, value), on_written, facts))
+    def send(self, key: bytes, value: bytes | None) -> Future[None]:
+        written, facts = Future[None](), set(self.process.done)
+        self.process.outbox.append((KeyedRecord(key, value), written, facts))
         if getcurrent() is not self.process.world.hub:
             self.process.world.hub.switch()
+        return written
 
-    def write(self, records: Any) -> None:
-        left = 0
-
-        def arrived(error: object) -> None:
-            nonlocal left
-            left -= 1
-
-        for key, value in records:
-            left += 1
-            self.send(key, value, arrived)
-        while left:
-            self.process.world.hub.switch()
+    def write(self, records: Sequence[KeyedRecord]) -> None:
+        for written in [self.send(*record) for record in records]:
+            while not written.done():
+                self.process.world.hub.switch()
 
     def close(self) -> None: ...
 

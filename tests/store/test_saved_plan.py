@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from unittest.mock import patch
 import pytest
 
 from builders import changed
-from drainer.errors import DrainerError, LockLost, PlanGone, PlanRefused
+from drainer.errors import DrainerError, LockLost, PlanGone, PlanNotWritten, PlanRefused
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.compacted import CompactedTopic
 from drainer.kafka.settings import ClientSettings
@@ -271,6 +272,28 @@ def test_a_drain_ends_once_the_topic_of_its_plan_was_recreated(
             plan.write(at(generation))
 
 
+def test_a_piece_of_the_journal_that_is_not_written_stops_the_drain_and_makes_a_gap(
+    place: Place,
+) -> None:
+    if place.kind != "topic":
+        pytest.skip("a file fails at once, and a bucket is tried again and again")
+    plan = begun(place, 1)
+    arrives(place, merged(RECORDS[:1]))
+    failed = Future[None]()
+    failed.set_exception(PlanNotWritten("no answer"))
+    with (
+        patch.object(CompactedTopic, "send", lambda *_: failed),
+        pytest.raises(PlanNotWritten, match="no answer"),
+    ):
+        plan.append(RECORDS[1])
+    plan.append(RECORDS[2])  # The drain stops, and notes what finishes meanwhile.
+    eventually(lambda: seen(place).torn, "the gap is seen", WAIT_S)
+    assert seen(place).plan == merged(RECORDS[:1])
+    plan.write(at(8, 3))
+    assert seen(place).plan == at(8, 3)
+    assert not seen(place).torn
+
+
 class Died(BaseException):
     """The process was killed."""
 
@@ -293,7 +316,10 @@ class Mortality:
         return made
 
 
-@pytest.mark.parametrize("after", range(24))
+STEPS = [pytest.param(n, marks=pytest.mark.long if n % 3 else ()) for n in range(24)]
+
+
+@pytest.mark.parametrize("after", STEPS)
 def test_killed_at_any_request_the_plan_is_whole_and_has_what_was_acknowledged(
     after: int, place: Place
 ) -> None:
