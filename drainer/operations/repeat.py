@@ -140,7 +140,9 @@ def _differences(
     handler, names = request.handler, (request.topic, request.group)
     if known.redrive is not None:
         yield "dead letters to redrive"
-    if request.partitions and set(request.partitions) != set(account.partitions):
+    # Without --partition, it is all that the topic had, and what has joined a drain since.
+    every = {*range(known.topic_partitions), *account.partitions}
+    if set(account.partitions) != (set(request.partitions) or every):
         yield f"partitions {listed([*account.partitions])}"
     if not _is_same_handler(known, handler):
         yield f"handler {known.handler}, not {handler.absolute_reference}"

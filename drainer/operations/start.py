@@ -35,7 +35,7 @@ from drainer.operations.engine import IN_PROCESS, Engine
 from drainer.operations.group import check_inactive, committed_offsets, live_readers
 from drainer.operations.look import NOTHING_SEEN, Look, look, sampled
 from drainer.operations.policy import Policy, resolve_policy
-from drainer.store.place import PlanPlace, absolute, place_for
+from drainer.store.place import PlanPlace, absolute, is_in_topic, place_for, topic_and_name
 from drainer.store.plan_file import plan_at
 from drainer.store.saved_plan import LoadedPlan, SavedPlan
 from drainer.text.escape import command
@@ -128,6 +128,7 @@ def prepare(
     _ensure_may_follow(running, {"--until": request.until != "end"})
     topic = cluster.topic(request.topic)
     path = request.place
+    _ensure_apart(path, request.topic, request.failures.dead_letter_topic)
     kept = partial(plan_at, client=lambda: cluster.settings)
     file = kept(absolute(path))
     can_be_written = file.check_writable()
@@ -176,6 +177,15 @@ def prepare(
         makes_plan_place=file.makes,
     )
     return build_prepared(cluster, found, request.handler, running, policy, kept(path), seen)
+
+
+def _ensure_apart(place: PlanPlace, *topics: str | None) -> None:
+    """Raise PlanRefused if the plan would be among the records that a drain reads or writes."""
+    if is_in_topic(place) and (topic := topic_and_name(place)[0]) in topics:
+        raise PlanRefused(
+            f"a plan in topic {topic} would be among the records of this drain",
+            hint="Name another topic with --plan, such as kafka://drainer-plans.",
+        )
 
 
 def _ensure_may_follow(running: LocalSettings, is_ended_by: Mapping[str, bool]) -> None:

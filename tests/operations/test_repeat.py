@@ -183,6 +183,7 @@ def test_a_plan_of_another_drain_is_refused(story: Story) -> None:
             "handler /elsewhere/evil.py:Reindex, not count",
         ),
         ({"partitions": (0,)}, {"partitions": True}, "partitions 1"),
+        ({}, {"topic_partitions": 2}, "partitions 0"),
         ({}, {"order": "none"}, "order none, not sub-key"),
         ({}, {"isolation": "read_uncommitted"}, "isolation level read_uncommitted"),
         ({}, {"payloads": PayloadSettings(split="items")}, "split items, not none"),
@@ -256,3 +257,11 @@ def test_a_drain_that_was_undone_is_refused(story: Story) -> None:
     written(story, ended(story.write_plan(MESSAGES), kind=EventKind.UNDONE))
     with pytest.raises(PlanRefused, match="a drain that was undone by ana@db1"):
         again(story)
+
+
+def test_a_plan_is_never_among_the_records_of_its_drain(story: Story) -> None:
+    letters = replace(LETTERS, dead_letter_topic="letters")
+    for topic, failures in ((story.topic.name, FailureSettings()), ("letters", letters)):
+        asked = request(story, plan_path=f"kafka://{topic}/a", failures=failures)
+        with pytest.raises(PlanRefused, match="would be among the records of this drain"):
+            again(story, asked)
