@@ -48,6 +48,7 @@ from drainer.store.journal import decode_line, encode_line
 _ANOTHER = "Or name another plan with --plan."
 PART_BYTES = 512 * 1024  # Less than brokers accept in a record by default, which is 1 MiB.
 SLOTS = 2
+DIGITS_MOST = 18  # of a number in a key. Python reads none of more than 4,300 digits.
 _CLAIM, _PLAN, _JOURNAL = "claim", "plan", "journal"
 
 
@@ -233,6 +234,7 @@ def _parsed(name: str, key: bytes) -> tuple[Owner, str] | None:
     except ValueError:
         return None
     is_known = len(numbers) == {_CLAIM: 0, _PLAN: 2, _JOURNAL: 2}.get(kind)
-    if of != name or not is_known or not all(n.isdecimal() for n in (epoch, *numbers)):
+    are_numbers = all(n.isdecimal() and len(n) <= DIGITS_MOST for n in (epoch, *numbers))
+    if of != name or not is_known or not are_numbers:
         return None
     return Owner(int(epoch), token), "/".join((kind, *numbers))

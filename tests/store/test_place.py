@@ -21,13 +21,15 @@ def test_a_new_plan_is_named_by_topic_and_group_wherever_it_is() -> None:
         assert place_for(own, *names) == own
     odd = place_for("kafka://plans", "orders", "a/b c")
     assert parse_place(str(odd)) == odd, "a group may have any characters, and a name may not"
+    aside = f"{place_for('kafka://plans', 100 * 't', 200 * 'g')}.20260102-180000-abcdef"
+    assert parse_place(aside) == aside, "what was set aside can be named"
 
 
 @pytest.mark.parametrize(
     "text",
     [
         *("kafka://", "kafka:///x", "kafka://b:9092/x", "kafka://plans/", "kafka://plans/a/b"),
-        *("kafka://user@plans/x", "kafka://plans?x=y", "kafka://..", f"kafka://plans/{201 * 'x'}"),
+        *("kafka://user@plans/x", "kafka://plans?x=y", "kafka://..", f"kafka://plans/{250 * 'x'}"),
     ],
 )
 def test_what_is_no_plan_in_a_topic_is_refused(text: str) -> None:

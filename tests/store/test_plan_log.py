@@ -133,6 +133,7 @@ def test_what_drainer_did_not_write_is_ignored(key: bytes, value: bytes) -> None
     records = [log.claiming(own, CLAIM), *log.parts(own, 1, b"plan"), KeyedRecord(key, value)]
     records += [KeyedRecord(f"{NAME}/{rest}".encode(), value) for rest in ("", "1", "1/a/other")]
     records += [KeyedRecord(f"{NAME}/2/{rest}".encode(), value) for rest in ("b/plan/0/0",)]
+    records.append(KeyedRecord(f"{NAME}/{5000 * '9'}/a/claim".encode(), value))
     assert folded(records).snapshot == (own, 1, b"plan")
 
 
