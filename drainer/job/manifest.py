@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from importlib.resources import files
 from math import ceil
 from pathlib import Path
@@ -128,7 +129,11 @@ def parse_name(text: str) -> str:
 def job_name(topic: str, group: str) -> str:
     """Return a name that Kubernetes allows for the Job of a topic and a group."""
     plain = re.sub(r"[^a-z0-9]+", "-", f"drain-{topic}-{group}".lower())
-    return plain[:NAME_MOST].strip("-")
+    if len(plain) > NAME_MOST:  # Others may begin in the same way, and must not replace this one.
+        pair = f"{topic}\0{group}".encode("utf-8", "backslashreplace")
+        end = f"-{sha256(pair).hexdigest()[:8]}"
+        plain = plain[: NAME_MOST - len(end)].strip("-") + end
+    return plain.strip("-")
 
 
 def code_of(file: Path) -> dict[str, str]:

@@ -250,7 +250,8 @@ def test_no_name_breaks_out_of_a_comment_or_of_its_field() -> None:
     [
         ("orders", "indexer", "drain-orders-indexer"),
         ("shop.Orders_v2", "a/b ü", "drain-shop-orders-v2-a-b"),
-        ("t" * 100, "g", f"drain-{'t' * 46}"),
+        ("t" * 100, "g", f"drain-{'t' * 37}-7a192bf7"),
+        ("t" * 100, "h", f"drain-{'t' * 37}-935a3129"),
     ],
 )
 def test_the_name_of_a_job_is_one_that_kubernetes_allows(topic: str, group: str, name: str) -> None:
