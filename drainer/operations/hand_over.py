@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -18,10 +19,16 @@ LOOK_EVERY_S = 0.5
 
 
 def watch_hand_over(
-    cluster: Cluster, terms: Terms, summary: Summary, most_s: float, runtime: Runtime
+    cluster: Cluster,
+    terms: Terms,
+    summary: Summary,
+    most_s: float,
+    runtime: Runtime,
+    show: Callable[[], None] = lambda: None,
 ) -> HandOver:
     """Look until consumers have taken over all drained partitions, but no longer than ``most_s``.
 
+    ``show`` is called at each look, since a drain that shows no status for long is not healthy.
     The lock on the group must have been released. This changes nothing, and a signal that stops a
     process ends it.
     """
@@ -36,6 +43,7 @@ def watch_hand_over(
     try:
         with signals_to(interrupt):
             while not found.is_over(runtime.uptime()):
+                show()
                 with suppress(Refused):  # If there is no answer, the next look will show it.
                     found = found.after(_look(cluster, terms, tuple(found.partitions), runtime))
                 if runtime.uptime() - begun_s >= most_s:

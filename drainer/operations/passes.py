@@ -118,7 +118,8 @@ def _committed_once_empty(context: LocalContext, summary: Summary) -> Mapping[in
     context.print_line(f"drainer waits for the group to be empty, up to {round_duration(most_s)}")
     with signals_to(interrupt):
         while plan.account.state is None and runtime.uptime() < until_s:
-            context.observe(_waiting(summary.last, shown))
+            waits = f"waiting for the group to be empty: {shown}"
+            context.observe(kept_waiting(summary.last, waits))
             runtime.sleep(WAIT_EVERY_S)
             control.take_stop()
             if context.lock.lost is not None:
@@ -130,9 +131,8 @@ def _committed_once_empty(context: LocalContext, summary: Summary) -> Mapping[in
     return None
 
 
-def _waiting(last: Status, what: str) -> Status:
-    """Return the status of a drain that waits for its group to be empty after a pass."""
-    trouble = f"waiting for the group to be empty: {what}"
+def kept_waiting(last: Status, trouble: str) -> Status:
+    """Return the status of a drain that waits after a pass. ``trouble`` says what for."""
     return replace(
         last,
         progress=replace(last.progress, rate_now=0.0, eta_s=None),

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from drainer import errors
 from drainer.cli.app import app
 from drainer.cli.declared import commands_of, declared_by, given_in
-from drainer.errors import EXIT_DONE, EXIT_FOUND, EXIT_INTERRUPTED
+from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED
 from drainer.job.manifest import CLIENT, HANDLERS, job_name
 from drainer.view.terminal import Form
 
@@ -177,8 +177,7 @@ def test_each_exit_code_is_tried_again_or_fails_the_job() -> None:
     codes = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
     fails, ignores = rules
     assert (fails["action"], fails["onExitCodes"]["operator"]) == ("FailJob", "In")
-    # A drain never ends with the code of checks, and the Job is done after 0.
-    again = {EXIT_INTERRUPTED, EXIT_DONE, EXIT_FOUND}
+    again = {EXIT_INTERRUPTED, EXIT_DONE}
     assert set(fails["onExitCodes"]["values"]) == codes - again
     assert ignores["onPodConditions"][0]["type"] == "DisruptionTarget"
 

@@ -16,7 +16,7 @@ from drainer.errors import EXIT_DONE, EXIT_FOUND, UsageError
 from drainer.kafka.cluster import Cluster
 from drainer.model.hand_over import HandOverState
 from drainer.model.settings import LocalSettings
-from drainer.model.status import Summary
+from drainer.model.status import Status, Summary
 from drainer.sandbox.jars import classpath, kafka_jars
 from kafka.topic import Topic
 from letters.libraries import running
@@ -34,6 +34,7 @@ class Group:
     folder: Path
     running: list[threading.Thread] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
+    shown: list[Status] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -56,6 +57,7 @@ class Group:
             plan=self.folder / "plan.json",
             settings=LocalSettings(hand_over_s=hand_over),
             on_message=hear,
+            on_status=self.shown.append,
         )
 
     def produce(self) -> None:
@@ -164,6 +166,11 @@ def test_consumers_with_nothing_to_read_show_no_more_than_that(group: Group) -> 
     assert "have nothing to read yet" in str(summary)
     assert "no gap" not in str(summary)
     assert summary.exit_code == EXIT_DONE
+    watching = [
+        each for each in group.shown if "consumers to take over" in str(each.health.trouble)
+    ]
+    assert len(watching) > 1, "the process shows that it lives, or a probe would end it"
+    assert all(each.health.is_kept_waiting for each in watching)
 
 
 def test_a_consumer_that_reads_all_of_it_again_is_an_overlap(group: Group) -> None:
