@@ -168,6 +168,10 @@ def test_no_secret_is_printed(tmp_path: Path) -> None:
         out, err = printed(*WHAT, *WHERE, "--handler", "count", *words, code=2)
         assert "would put a secret into the manifest" in err
         assert "hunter22" not in out + err
+    place = "s3://bucket/a.json?access_key_id=hunter22"
+    out, err = printed(*WHAT, *WHERE, "--handler", "count", "--plan", place, code=2)
+    assert "the URI contains credentials" in err
+    assert "hunter22" not in out + err
 
 
 def test_each_exit_code_is_tried_again_or_fails_the_job() -> None:

@@ -29,7 +29,8 @@ from drainer.loading.importing import place_and_name
 from drainer.model.option import Concurrency, Option, ValueType, option
 from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, LocalSettings
 from drainer.operations.start import Request
-from drainer.store.place import PlanPlace
+from drainer.store.objects import check_uri
+from drainer.store.place import STORES, PlanPlace, is_in_topic
 from drainer.view.terminal import Terminal
 
 BUILT_IN = ("print", "count", "produce", "http")
@@ -87,6 +88,8 @@ def job(
     - `drainer job --topic orders --group indexer --handler my_handlers.py:Reindex -b kafka:9092`
     - `drainer job --topic orders --group indexer --handler my_handlers.py:Reindex --client-config client.properties --latency 10ms --tune grace=1m`
     """  # noqa: E501 - an example has to be on one line to be copied
+    if isinstance(plan, str) and not is_in_topic(plan):
+        check_uri(plan, STORES)  # It must not contain credentials, as for run.
     client, name = kafka.settings(), of_job.name or job_name(what.topic, what.group)
     described = f"{what.topic} for group {what.group}"
     made = Job(name, of_job.image, described, running.grace_s, kafka.client_config)
