@@ -16,7 +16,8 @@ from drainer.model.option import Lag
 from drainer.model.status import LagStatus
 
 LOOK_S = 0.5  # The log is looked at this often.
-LOOKS_MOST = 1_000  # So many former ends of the log are kept, to tell the lag in time.
+# So many looks at the log are kept, to tell the lag in time, and so many ends of partitions.
+LOOKS_MOST, ENDS_MOST = 1_000, 100_000
 
 
 class LagWatch:
@@ -35,12 +36,13 @@ class LagWatch:
     def observe(self, now_s: float, ends: Mapping[int, int]) -> None:
         """Note where the log ends now, by partition."""
         self._looks.append((now_s, ends))
-        if len(self._looks) > LOOKS_MOST:  # What is told then is at most twice as coarse.
-            self._looks = deque([*self._looks][::2])
+        if len(self._looks) > max(2, min(LOOKS_MOST, ENDS_MOST // max(1, len(ends)))):
+            # What is told then is at most twice as coarse. The last look is kept.
+            self._looks = deque([*self._looks][::-2][::-1])
 
     def lag(self, now_s: float, watermarks: Mapping[int, int]) -> LagStatus:
-        """Return the lag of a drain with these watermarks. ``observe`` must have been called."""
-        ends = self._looks[-1][1]
+        """Return the lag of a drain with these watermarks, as far as the log was looked at."""
+        ends = self._looks[-1][1] if self._looks else {}
         while self._looks and all(watermarks[n] >= end for n, end in self._looks[0][1].items()):
             self._reached_s, last = self._looks.popleft()
             if not self._looks:
@@ -90,19 +92,20 @@ class Following:
 
     async def _is_near(self) -> bool:
         """Look at the log once, and return whether the drain is as near to its end as asked."""
+        looked_s = self.runtime.monotonic()  # What is added while the answer comes is later.
         try:
             found = await self.runtime.blocking_call(self.log.ends)
         except BrokerUnreachable:  # The commits of the drain report that.
+            self._tell_lag()
             return False
-        now_s = self.runtime.monotonic()
         ledgers = self.dispatcher.ledgers
         moved = {n: p for n, p in found.items() if n not in ledgers or p.end > ledgers[n].end}
         if moved:
             self.dispatcher.extend(moved)
             await self.checkpointer.move_ends(moved)
             self.log.read_to(moved)
-        self._watch.observe(now_s, {n: part.end for n, part in found.items()})
-        self.lag = lag = self._watch.lag(self.runtime.monotonic(), self.dispatcher.watermarks)
+        self._watch.observe(looked_s, {n: part.end for n, part in found.items()})
+        lag = self._tell_lag()
         until = self.until()
         if until is None:
             return False
@@ -111,3 +114,7 @@ class Following:
         if until.messages is not None:
             return lag.messages <= until.messages
         return lag.seconds is not None and lag.seconds <= (until.seconds or 0.0)
+
+    def _tell_lag(self) -> LagStatus:
+        self.lag = self._watch.lag(self.runtime.monotonic(), self.dispatcher.watermarks)
+        return self.lag

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
-from drainer.errors import OffsetMoved
+from drainer.errors import BrokerUnreachable, OffsetMoved, TopicMissing
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import MovingEnds
 from drainer.kafka.loss import LogCheck, raised_as_running, recreated
@@ -28,43 +28,53 @@ class FollowedLog:
         self._all = plan.terms.topic_partitions <= len(self._known)
 
     def ends(self) -> Mapping[int, PartitionPlan]:
-        cluster, terms, known = self._cluster, self._terms, self._known
-        with raised_as_running(terms.topic):
-            topic = cluster.topic(terms.topic)
-            if topic.topic_id != terms.topic_id:
-                raise recreated(terms.topic)
-            if added := set(topic.partitions) - known.keys() if self._all else ():
-                known |= self._joined(added)
-            logs = cluster.log_bounds(terms.topic, known, terms.isolation)
-            # After an election, a log may have been cut below the end that is known, and have grown
-            # again. The new end and its epoch would hide that.
-            if elected := {
-                n: (part.end, part.leader_epoch)
-                for n, part in known.items()
-                if part.leader_epoch != logs[n].leader_epoch
-            }:
-                self._log_check.check(elected)
+        with raised_as_running(self._terms.topic):
+            topic = self._cluster.topic(self._terms.topic)
+            if topic.topic_id != self._terms.topic_id:
+                raise recreated(topic.name)
+            try:
+                self._look(set(topic.partitions) - self._known.keys() if self._all else set())
+            except TopicMissing as error:
+                # The topic exists. So it was just deleted, as the next look will show, or a broker
+                # does not know yet that partitions were added.
+                raise BrokerUnreachable(str(error), hint=error.hint) from error
+        return dict(self._known)
+
+    def _look(self, added: Set[int]) -> None:
+        cluster, terms = self._cluster, self._terms
+        known = {**self._known, **(self._joined(added) if added else {})}
+        logs = cluster.log_bounds(terms.topic, known, terms.isolation)
+        # After an election, a log may have been cut below the end that is known, and have grown
+        # again. The new end and its epoch would hide that.
+        if elected := {
+            n: (part.end, part.leader_epoch)
+            for n, part in known.items()
+            if part.leader_epoch != logs[n].leader_epoch
+        }:
+            self._log_check.check(elected)
         for n, part in known.items():
             end = max(part.start, part.end, logs[n].end)
-            known[n] = replace(part, end=end, leader_epoch=logs[n].leader_epoch)
-        return dict(known)
+            self._known[n] = replace(part, end=end, leader_epoch=logs[n].leader_epoch)
 
-    def _joined(self, numbers: Iterable[int]) -> dict[int, PartitionPlan]:
+    def _joined(self, numbers: Set[int]) -> dict[int, PartitionPlan]:
         """Return partitions that were added to the topic, which begin where the group is there."""
         topic, group = self._terms.topic, self._terms.group
         logs = self._cluster.log_bounds(topic, numbers, "read_uncommitted")
-        committed = self._cluster.committed(group, topic, numbers)
+        committed = dict[int, int | None].fromkeys(numbers)
+        if self._terms.commits:
+            committed = self._cluster.committed(group, topic, numbers)
         found = {}
         for number, log in logs.items():
             prior = committed[number]
-            if prior is not None and prior > log.end:
+            if prior is not None and not log.start <= prior <= log.end:
                 raise OffsetMoved(
                     f"group {group} is at {prior} on {topic}/{number}, which was added to the topic"
-                    f" and ends at {log.end}: something else commits for this group",
+                    f" and has offsets {log.start} to {log.end}: something else commits for this"
+                    " group",
                     hint="Find and stop the other writer, and reset that offset. Then resume.",
                 )
             begin = max(log.start, prior or 0)
-            found[number] = PartitionPlan(begin, begin, prior, prior)
+            found[number] = PartitionPlan(begin, begin, prior, prior, log.leader_epoch)
         return found
 
     def read_to(self, partitions: Mapping[int, PartitionPlan]) -> None:
