@@ -292,10 +292,12 @@ def _drain(prepared: Prepared, context: LocalContext) -> Summary:
         receipts = keeping(context, resumes=prepared.action.resumes)
     with receipts as kept:
         summary = in_passes(kept, prepared.engine)
-        if summary.reached_its_end and prepared.action.open_transactions:
-            # Transactions that were open at the preview may have ended since.
-            terms, partitions = kept.plan.terms, kept.plan.account.partitions
-            ends = {number: part.end for number, part in partitions.items()}
+        action = prepared.action
+        if summary.reached_its_end and (action.open_transactions or action.follows):
+            # Transactions that were open at the preview may have ended since, and with an end that
+            # moved, others may be open there.
+            terms = kept.plan.terms
+            ends = {number: part.end for number, part in summary.partitions.items()}
             # An error does not matter here, because everything is committed.
             with suppress(DrainerError):
                 logs = kept.cluster.log_bounds(terms.topic, ends, terms.isolation)

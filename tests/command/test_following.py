@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -89,6 +90,22 @@ def test_an_empty_backlog_is_followed_and_a_change_of_until_lag_ends_that(
     running.ends(0)
     assert command.committed(topic) == {0: 10}
     command("plan", "verify", str(command.plan(topic)))
+
+
+def test_an_open_transaction_that_it_ends_before_is_reported(command: Command) -> None:
+    topic = command.topic(["[1]"] * 2)
+    running = command.begin(topic, "--follow")
+    command.wait_for(running, "done", 2)
+    topic.produce(["[2]"] * 3)
+    producer = topic.open_transaction(["[3]"] * 4)
+    command.wait_for(running, "done", 5)
+
+    command("set", str(command.plan(topic)), "until-lag=0")
+
+    ended = running.ends(0)
+    producer.abort_transaction(15)
+    assert re.search("excluded +4 offsets behind an open transaction", ended.out + ended.err)
+    assert command.committed(topic) == {0: 5}
 
 
 def test_a_parked_lane_ends_it_only_once_nothing_more_is_waited_for(command: Command) -> None:
