@@ -33,11 +33,11 @@ def watch_hand_over(
     process ends it.
     """
     begun_s = runtime.uptime()
+    # All is done, so the drain has committed its watermarks, whatever became of that since.
     found = HandOver(
         {
-            number: PartitionHandOver(part.committed, unread_s=begun_s)
+            number: PartitionHandOver(part.watermark, unread_s=begun_s)
             for number, part in summary.partitions.items()
-            if part.committed is not None
         }
     )
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,18 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 import drainer
+from drainer.engine.runtime import THIS_PROCESS
 from drainer.errors import EXIT_DONE, EXIT_FOUND, UsageError
 from drainer.kafka.cluster import Cluster
 from drainer.model.hand_over import HandOverState
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Status, Summary
+from drainer.operations.hand_over import watch_hand_over
 from drainer.sandbox.jars import classpath, kafka_jars
+from drainer.store.plan_file import PlanFile
 from kafka.topic import Topic
 from letters.libraries import running
+from scenarios.brokers import delete_group
 
 COUNT, MORE = 5, 7
 Begin = Callable[["Group"], None]
@@ -195,6 +199,20 @@ def test_a_group_that_goes_back_is_an_overlap(group: Group) -> None:
     assert "not handed over: 2 partitions (after 2s)" in str(summary)
     assert summary.exit_code == EXIT_FOUND
     assert summary.resume is None
+
+
+def test_offsets_that_are_gone_as_soon_as_the_drain_ends_are_an_overlap(group: Group) -> None:
+    drained = group.drain(lambda group: None, "0s")
+    gone = {n: replace(each, committed=None) for n, each in drained.partitions.items()}
+    delete_group(group.cluster.settings, group.name)
+    terms = PlanFile(group.folder / "plan.json").load().plan.terms
+
+    found = watch_hand_over(
+        group.cluster, terms, replace(drained, partitions=gone), 0.0, THIS_PROCESS
+    )
+
+    assert [each.state for each in found.partitions.values()] == ["overlap"] * 2
+    assert not found.is_good
 
 
 def test_offsets_that_another_tool_skips_are_in_doubt(group: Group) -> None:
