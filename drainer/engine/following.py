@@ -25,9 +25,12 @@ class LagWatch:
 
     The lag in time does not depend on the timestamps of records, which producers choose: it is the
     time since the log ended where the watermarks are now.
+
+    ``ends`` are the ends of the backlog, which hold until the log is looked at.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ends: Mapping[int, int]) -> None:
+        self._ends = ends
         # When the log ended where, with the oldest first. The first is the last end that the
         # watermarks have reached, if they have reached any.
         self._looks: deque[tuple[float, Mapping[int, int]]] = deque()
@@ -35,20 +38,20 @@ class LagWatch:
 
     def observe(self, now_s: float, ends: Mapping[int, int]) -> None:
         """Note where the log ends now, by partition."""
+        self._ends = ends
         self._looks.append((now_s, ends))
         if len(self._looks) > max(2, min(LOOKS_MOST, ENDS_MOST // max(1, len(ends)))):
-            # What is told then is at most twice as coarse. The last look is kept.
+            # What is told then is at most twice as coarse.
             self._looks = deque([*self._looks][::-2][::-1])
 
     def lag(self, now_s: float, watermarks: Mapping[int, int]) -> LagStatus:
-        """Return the lag of a drain with these watermarks, as far as the log was looked at."""
-        ends = self._looks[-1][1] if self._looks else {}
+        """Return the lag of a drain with these watermarks."""
         while self._looks and all(watermarks[n] >= end for n, end in self._looks[0][1].items()):
             self._reached_s, last = self._looks.popleft()
             if not self._looks:
                 self._looks.append((self._reached_s, last))
                 break
-        behind = sum(max(0, end - watermarks[n]) for n, end in ends.items())
+        behind = sum(max(0, end - watermarks[n]) for n, end in self._ends.items())
         return LagStatus(behind, None if self._reached_s is None else now_s - self._reached_s)
 
 
@@ -75,8 +78,8 @@ class Following:
     ended: Callable[[], None]
 
     def __post_init__(self) -> None:
-        self._watch = LagWatch()
-        self.lag: LagStatus | None = LagStatus(0, None)
+        self._watch = LagWatch({n: each.end for n, each in self.dispatcher.ledgers.items()})
+        self.lag: LagStatus | None = self._tell_lag()
         self.dispatcher.follow(True)
 
     async def run(self) -> None:
@@ -116,5 +119,5 @@ class Following:
         return lag.seconds is not None and lag.seconds <= (until.seconds or 0.0)
 
     def _tell_lag(self) -> LagStatus:
-        self.lag = self._watch.lag(self.runtime.monotonic(), self.dispatcher.watermarks)
-        return self.lag
+        self.lag = lag = self._watch.lag(self.runtime.monotonic(), self.dispatcher.watermarks)
+        return lag

@@ -27,7 +27,7 @@ from fake_kafka import FakeCluster
 
 
 def test_the_time_is_unknown_until_the_first_end_is_reached() -> None:
-    watch = LagWatch()
+    watch = LagWatch({})
     watch.observe(10.0, {0: 100, 1: 50})
 
     assert watch.lag(10.0, {0: 99, 1: 50}).seconds is None
@@ -49,7 +49,7 @@ def test_what_was_written_before_that_time_is_done(
 ) -> None:
     before, following.LOOKS_MOST = following.LOOKS_MOST, kept
     try:
-        watch, end, done, now_s, written = LagWatch(), 0, 0, 0.0, list[float]()
+        watch, end, done, now_s, written = LagWatch({}), 0, 0, 0.0, list[float]()
         for added, finished, took_s in steps:
             written += [now_s] * added
             end += added
@@ -118,6 +118,10 @@ def test_while_the_brokers_give_no_answer_the_lag_in_time_grows(
     lags = SlowBrokers(False, True, False, False).lags
 
     assert lags == [LagStatus(0, None), *(LagStatus(0, seconds) for seconds in (3.0, 6.0, 9.0))]
+
+
+def test_before_the_first_look_the_drain_is_behind_by_its_backlog() -> None:
+    assert LagWatch({0: 100, 1: 50}).lag(0.0, {0: 10, 1: 50}) == LagStatus(90, None)
 
 
 class YoungPartition(FakeCluster):
