@@ -223,7 +223,11 @@ def cut_logs(
     started_s = time.monotonic()
     consumer = settings.consumer(settings.fetch_conf(log, reader, PREFETCH_BYTES))
     try:
-        places = [TopicPartition(topic, n, end, leader_epoch=e) for n, (end, e) in ends.items()]
+        # An epoch that is not known is -1. Then brokers only check the offset.
+        places = [
+            TopicPartition(topic, n, end, leader_epoch=-1 if epoch is None else epoch)
+            for n, (end, epoch) in ends.items()
+        ]
         consumer.assign(places)
         while left:
             for message in consumer.consume(len(left), CONSUME_S):

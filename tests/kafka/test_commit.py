@@ -226,4 +226,5 @@ def test_a_log_that_was_cut_is_noticed_by_reading_and_committing_also_when_it_ha
         now = cluster.log_ends(topic.name, [0, 1])
         committer(topic).check(ids[topic.name], now)  # what is there is what it was planned for
         topic.delete_before(8)
+        LogCheck(cluster, topic.name, topic.name).check({1: (4, None)})  # its epoch is not known
         LogCheck(cluster, topic.name, topic.name).check({0: (3, 0)})  # retention took it
