@@ -123,11 +123,13 @@ class BucketPlan(SavedPlan):
         self._remove_journals()
 
     def archive(self, plan: OffsetPlan) -> str:
-        """Copy the finished plan to another name, so that a new plan can take its place."""
+        """Copy the finished plan to another name, so that a new plan can take its place.
+
+        Its journals stay until then, because without them the plan would lack their records.
+        """
         aside = f"{self._name.removesuffix('.json')}.{plan.terms.drain_id}.json"
         with _refusing():
             self._bucket.put(aside, plan.encode())
-        self._remove_journals()
         return self._uri(aside)
 
     def _rollback(self, aside: PlanPlace | None) -> None:
