@@ -52,7 +52,8 @@ class CoordinatorProcess:
         - ``list`` returns the names of the groups of this name, of any kind.
         - ``groups`` describes the groups of this name, or all groups if it is empty. Each has
           ``name``, ``state`` and ``members``, which are pairs of a client and the partitions that
-          it reads. The state of a streams group or a share group is ``unknown``.
+          it reads. The state of a streams group or a share group is ``unknown``. A group that could
+          not be described has an ``error``.
         - ``commits`` takes further names of groups. It returns all committed offsets of each group,
           each with its topic and partition, or an error code and a text.
         - ``pending`` looks for open transactions that are about to commit offsets for the group. It
@@ -185,7 +186,11 @@ def _groups(admin: Any, name: str, timeout_s: float) -> list[dict[str, Any]]:
     active = [group for group, each in found.items() if each["state"] != "empty"]
     answers = admin.describe_consumer_groups(active, request_timeout=timeout_s) if active else {}
     for group, answer in answers.items():
-        one = answer.result()
+        try:
+            one = answer.result()
+        except KafkaException as error:  # Its coordinator may be away, and others are there.
+            found[group]["error"] = error.args[0].str()
+            continue
         found[group]["state"] = one.state.name.lower().replace("dead", "unknown")
         for member in one.members:
             reads = [[p.topic, p.partition] for p in member.assignment.topic_partitions]

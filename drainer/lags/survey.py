@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import chain, zip_longest
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -97,7 +98,7 @@ def survey_groups(
         is_name = not set(pattern) & set("*?[")
         groups = [
             each
-            for each in cluster.listed(pattern if is_name else "")
+            for each in sorted(cluster.listed(pattern if is_name else ""), key=itemgetter("name"))
             if fnmatchcase(each["name"], pattern) or is_name
             if pattern != "*" or not each["name"].startswith((LOCK, LOCK_OF_REPEATS))
         ]
@@ -120,7 +121,11 @@ class _Survey:
         self, cluster: Cluster, groups: Sequence[Mapping[str, Any]], most: float | None
     ) -> None:
         self._cluster, self._groups, self._most = cluster, groups, most
-        self._problems: dict[str | Place, str] = {}
+        self._problems: dict[str | Place, str] = {
+            each["name"]: f"its members are unknown: {each['error']}"
+            for each in groups
+            if "error" in each
+        }
         self._readers = {
             each["name"]: {(t, n): who for who, places in each["members"] for t, n in places}
             for each in groups

@@ -162,7 +162,8 @@ class HandOver:
         if not seen:
             return "consumers have joined, and have nothing to read yet: no commit shows more"
         rest = f"; {counted(len(idle), 'partition')} with nothing to read yet" if idle else ""
-        return f"handed over, no gap, no overlap in {counted(len(seen), 'partition')}{rest}"
+        many = counted(len(seen), "partition")
+        return f"handed over: offsets show no gap, no overlap in {many}{rest}"
 
     @property
     def readers(self) -> str:

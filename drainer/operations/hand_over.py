@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 
 from drainer.engine.runtime import Runtime
@@ -44,10 +43,13 @@ def watch_hand_over(
         with signals_to(interrupt):
             while not found.is_over(runtime.uptime()):
                 show()
-                with suppress(Refused):  # If there is no answer, the next look will show it.
+                why = ""
+                try:
                     found = found.after(_look(cluster, terms, tuple(found.partitions), runtime))
+                except Refused as error:  # Without an answer, the next look will show it.
+                    why = f": {error}"
                 if runtime.uptime() - begun_s >= most_s:
-                    return replace(found, cut_short=f"after {round_duration(most_s)}")
+                    return replace(found, cut_short=f"after {round_duration(most_s)}{why}")
                 runtime.sleep(LOOK_EVERY_S)
     except KeyboardInterrupt as error:
         return replace(found, cut_short=str(error) or "interrupted")

@@ -208,17 +208,22 @@ def test_a_night_in_pods_that_are_killed_evicted_and_lost_with_their_nodes(
     pod = container.start(*args, "--hand-over", "1m", uid=UID)
     pod.prints("drainer watches them")
     command.ensure_drained(topic)
+    member = topic.live_member(command.group(topic), "indexer-7")
     for number in range(2):
         topic.produce(["[]"], partition=number)
-    member = topic.live_member(command.group(topic), "indexer-7")
-    waiting = 2
-    while waiting:
-        if (message := member.poll(1.0)) is not None and not message.error():
+
+    def has_committed() -> bool:
+        if (message := member.poll(0.1)) is not None and not message.error():
             member.commit(message=message, asynchronous=False)
-            waiting -= 1
+        return command.committed(topic) == {0: 301, 1: 301}
+
+    eventually(has_committed, "the consumer takes over")
     done = answer(pod, 0)
     member.close()
-    assert done["hand_over"]["verdict"] == "handed over, no gap, no overlap in 2 partitions"
+    assert (
+        done["hand_over"]["verdict"]
+        == "handed over: offsets show no gap, no overlap in 2 partitions"
+    )
     # The Job is repeated after that, and moves no offset of the consumers.
     again = answer(container.start(*args, uid=UID + 1), 0)
     assert command.committed(topic) == {0: 301, 1: 301}

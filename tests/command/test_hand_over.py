@@ -61,6 +61,6 @@ def test_a_consumer_that_takes_over_leaves_the_exit_code_0(command: Command) -> 
     found = running.ends(0).answer["hand_over"]
     member.close()
     assert found["is_good"]
-    assert found["verdict"] == "handed over, no gap, no overlap in 1 partition"
+    assert found["verdict"] == "handed over: offsets show no gap, no overlap in 1 partition"
     assert found["partitions"]["0"]["detail"].startswith("the first commit is ")
     assert found["partitions"]["0"]["reader"] == "indexer-7 on 127.0.0.1"

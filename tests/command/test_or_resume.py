@@ -30,6 +30,14 @@ class Again:
         return self.command.begin(self.topic, *words, *more, **options)
 
 
+def test_brokers_that_do_not_answer_are_tried_again_by_a_scheduler(command: Command) -> None:
+    what = ("--topic", "t", "--group", "g", "--handler", "print", "-b", "127.0.0.1:1", "--yes")
+    refused = command("run", *what, code=3)
+    tried = command("run", *what, "--or-resume", code=4)
+    assert tried.error == refused.error
+    assert tried.hint == "Run it again once the brokers answer."
+
+
 def test_it_begins_goes_on_after_a_kill_and_then_does_nothing_with_the_same_exit_code(
     again: Again, command: Command
 ) -> None:

@@ -138,7 +138,8 @@ def test_the_words_count_what_was_seen_and_what_was_not() -> None:
     seen, idle = judged(NEW, look(1, E + 1)), judged(NEW, look(1, **IDLE))
     both = HandOver({0: seen, 1: idle, 2: seen})
     assert str(both) == (
-        "handed over, no gap, no overlap in 2 partitions; 1 partition with nothing to read yet"
+        "handed over: offsets show no gap, no overlap in 2 partitions;"
+        " 1 partition with nothing to read yet"
     )
     assert both.readers == READER
     assert "no commit shows more" in str(HandOver({0: idle}))

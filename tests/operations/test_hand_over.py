@@ -139,7 +139,7 @@ def test_consumers_that_go_on_where_the_drain_ended_have_taken_over(
 ) -> None:
     summary = group.drain(lambda group: produce_and_consume(group, group_protocol=protocol))
     assert states(summary) == ["continued"] * 2
-    assert "handed over, no gap, no overlap in 2 partitions" in str(summary)
+    assert "handed over: offsets show no gap, no overlap in 2 partitions" in str(summary)
     assert "indexer-7 on 127.0.0.1" in str(summary)
     assert summary.exit_code == EXIT_DONE
     start = f"Start the consumers of {group.name} now. They begin at 0: {COUNT}, 1: {COUNT}."
