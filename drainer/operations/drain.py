@@ -38,7 +38,7 @@ from drainer.operations.engine import LocalContext
 from drainer.operations.examine import added_partitions
 from drainer.operations.group import check_inactive, committed_offsets, live_readers, locked
 from drainer.operations.hand_over import watch_hand_over
-from drainer.operations.passes import in_passes, kept_waiting
+from drainer.operations.passes import in_passes
 from drainer.operations.policy import resolve_policy
 from drainer.operations.resume import resumed, resuming_by
 from drainer.operations.start import Prepared
@@ -157,10 +157,9 @@ def _handed_over(context: LocalContext, summary: Summary) -> Summary:
     if not most_s or not (start := summary.begin_words):
         return summary
     context.print_line(f"{start} drainer watches them for up to {round_duration(most_s)}")
-    waits = kept_waiting(summary.last, "waiting for consumers to take over")
     found = watch_hand_over(
         *(context.cluster, context.plan.terms, summary, most_s, context.runtime),
-        show=lambda: context.observe(waits),
+        show=lambda: context.observe(summary.last),
     )
     is_bad = summary.exit_code == EXIT_DONE and not found.is_good
     return replace(summary, hand_over=found, exit_code=EXIT_FOUND if is_bad else summary.exit_code)
