@@ -224,6 +224,7 @@ PREPARED: dict[str, Callable[[Place], None]] = {
     "docs/howto/customer-first.md": customers,
     "docs/howto/failures.md": failing,
     "docs/howto/finer-key.md": inbox,
+    "docs/howto/follow.md": orders,
     "docs/howto/inspect.md": orders,
     "docs/howto/kubernetes.md": hosted,
     "docs/howto/lag.md": orders,

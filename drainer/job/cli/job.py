@@ -56,7 +56,7 @@ class JobOptions:
 
     image: str = _of_job(
         "Image that deploy/Containerfile builds.",
-        f"drainer:{__version__}",
+        f"drainer:{__version__.replace('+', '-')}",  # A tag of an image has no plus.
         unset="drainer:VERSION",
     )
     name: str | None = _of_job("Name of the Job.", None, NAME, unset="drain-TOPIC-GROUP")
