@@ -1,4 +1,4 @@
-"""Following: moves the end of a backlog with its log, until the drain is as near as was asked."""
+"""Following: moves the end of a backlog with its log, until the drain is as near as requested."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from drainer.model.option import Lag
 from drainer.model.status import LagStatus
 
 LOOK_S = 0.5  # The log is looked at this often.
-# So many looks at the log are kept, to tell the lag in time, and so many ends of partitions.
+# The lag in time is told by no more than this many looks, with this many ends of partitions in all.
 LOOKS_MOST, ENDS_MOST = 1_000, 100_000
 
 
 class LagWatch:
     """Tells how far a drain is behind its log.
 
-    The lag in time does not depend on the timestamps of records, which producers choose: it is the
-    time since the log ended where the watermarks are now.
+    The lag in time does not depend on the timestamps of records, because producers choose them. It
+    is the time since the log ended where the watermarks are now.
 
     ``ends`` are the ends of the backlog, which hold until the log is looked at.
     """
 
     def __init__(self, ends: Mapping[int, int]) -> None:
         self._ends = ends
-        # When the log ended where, with the oldest first. The first is the last end that the
-        # watermarks have reached, if they have reached any.
+        # Looks as times and ends, the oldest first. Those that the watermarks have reached are
+        # removed, except the newest look.
         self._looks: deque[tuple[float, Mapping[int, int]]] = deque()
         self._reached_s: float | None = None
 
@@ -41,7 +41,7 @@ class LagWatch:
         self._ends = ends
         self._looks.append((now_s, ends))
         if len(self._looks) > max(2, min(LOOKS_MOST, ENDS_MOST // max(1, len(ends)))):
-            # What is told then is at most twice as coarse.
+            # Drop every second look but the newest. The lag in time is then half as precise.
             self._looks = deque([*self._looks][::-2][::-1])
 
     def lag(self, now_s: float, watermarks: Mapping[int, int]) -> LagStatus:
@@ -64,9 +64,9 @@ class Following:
 
     Attributes:
         until: returns the lag at which the end stops moving; None if it never does.
-        has_work: returns whether anything that was read goes on. What stays pending in this run, as
-            in a parked lane, does not, and keeps the lag from ever falling.
-        lag: the lag of the drain; None while it is not known, and once the end is final.
+        has_work: returns whether any sub-message that was read can still finish in this run. Those
+            of parked lanes can't, so they hold the watermark back, and the lag with it.
+        lag: the lag of the drain; None once the end is final.
     """
 
     log: MovingLog
@@ -94,11 +94,12 @@ class Following:
         self.ended()
 
     async def _is_near(self) -> bool:
-        """Look at the log once, and return whether the drain is as near to its end as asked."""
-        looked_s = self.runtime.monotonic()  # What is added while the answer comes is later.
+        """Look at the log once, and return whether the drain is as near to its end as requested."""
+        # Taken before the request, so that the lag in time is never told too small.
+        looked_s = self.runtime.monotonic()
         try:
             found = await self.runtime.blocking_call(self.log.ends)
-        except BrokerUnreachable:  # The commits of the drain report that.
+        except BrokerUnreachable:  # The next commit reports that.
             self._tell_lag()
             return False
         ledgers = self.dispatcher.ledgers

@@ -1,1 +1,1 @@
-"""The command job: it prints the manifests of a Kubernetes Job that drains. An extension."""
+"""The extension with the command job: it prints the manifests of a Kubernetes Job that drains."""

@@ -53,15 +53,15 @@ class Job:
     notes: list[str] = field(default_factory=list)
 
     def add(self, code: Mapping[str, str]) -> None:
-        """Add files that the pod needs. Raises UsageError for two different ones of one name."""
+        """Add files that the pod needs. Raises UsageError if two different files have one name."""
         for name, text in code.items():
             if self.code.setdefault(name, text) != text:
                 raise UsageError(f"two different files are named {name}", hint="Rename one.")
 
     def manifests(self, cores: float, memory_bytes: int, why: str) -> str:
-        """Return the YAML of the ConfigMap, if there is one, and of the Job. It has no secret.
+        """Return the YAML of the ConfigMap, if there is one, and of the Job, without any secret.
 
-        ``why`` says where the resources come from.
+        ``why`` says where the numbers of cores and bytes come from.
         """
         notes = self.notes
         mounted: dict[str, tuple[str, dict[str, Any]]] = {"tmp": ("/tmp", {"emptyDir": {}})}
@@ -129,7 +129,7 @@ def parse_name(text: str) -> str:
 def job_name(topic: str, group: str) -> str:
     """Return a name that Kubernetes allows for the Job of a topic and a group."""
     plain = re.sub(r"[^a-z0-9]+", "-", f"drain-{topic}-{group}".lower())
-    if len(plain) > NAME_MOST:  # Others may begin in the same way, and must not replace this one.
+    if len(plain) > NAME_MOST:  # Names that begin in the same way must stay different.
         pair = f"{topic}\0{group}".encode("utf-8", "backslashreplace")
         end = f"-{sha256(pair).hexdigest()[:8]}"
         plain = plain[: NAME_MOST - len(end)].strip("-") + end
@@ -139,7 +139,7 @@ def job_name(topic: str, group: str) -> str:
 def code_of(file: Path) -> dict[str, str]:
     """Return the text of a handler's file, and of the files beside it that it imports, by name.
 
-    Raises UsageError if a file can't be read, or if it imports a package that lies beside it.
+    Raises UsageError if a file can't be read, or if it imports a package in the same folder.
     """
     found: dict[Path, bytes] = {}
     path = file.absolute()

@@ -31,7 +31,7 @@ from drainer.kafka.spans import BATCH_BYTES, PREFETCH_BYTES, SPAN_SILENCE_S
 # may add, change nothing.
 PARTITION = 0
 REPLICAS_MOST = 3
-# A broker compacts only segments that are no longer written to, so they are small.
+# A broker compacts only segments that it no longer writes to, so small segments are asked for.
 CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(32 * 1024 * 1024)}
 IN_SYNC = "min.insync.replicas"
 WRITE_TIMEOUT_MS = 120 * 1000  # How long to wait for a broker that does not answer.
@@ -162,7 +162,7 @@ class CompactedTopic:
     def send(self, key: bytes, value: bytes | None) -> Future[None]:
         """Begin to write a record, without blocking. Records keep their order.
 
-        The result is there once all in-sync replicas have the record. Otherwise it is the exception
+        The future is done once all in-sync replicas have the record. If that fails, it raises
         PlanNotWritten.
         """
         if self._producer is None:
@@ -180,7 +180,7 @@ class CompactedTopic:
             written.result()
 
     def close(self) -> None:
-        """Give up what is not written yet after a while, and close the clients."""
+        """Close the clients. Records that are not written within CLOSE_S are given up."""
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.close(CLOSE_S)

@@ -1,4 +1,4 @@
-"""The log of a drain that follows it: where it ends now, and which partitions it has now."""
+"""The topic of a drain that follows it: which partitions there are now, and where they end."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from drainer.model.plan import OffsetPlan
 class FollowedLog:
     """Looks up the ends of the partitions of a plan, and tells them to the fetch thread.
 
-    If the plan has all partitions that the topic had when it was planned, partitions that are added
-    to the topic join it.
+    If the drain was planned with all partitions that the topic had, partitions that are added to
+    the topic join the drain.
     """
 
     def __init__(self, cluster: Cluster, plan: OffsetPlan) -> None:
@@ -57,7 +57,11 @@ class FollowedLog:
             self._known[n] = replace(part, end=end, leader_epoch=logs[n].leader_epoch)
 
     def _joined(self, numbers: Set[int]) -> dict[int, PartitionPlan]:
-        """Return partitions that were added to the topic, which begin where the group is there."""
+        """Return the plans of partitions that were added to the topic.
+
+        They begin at the group's committed offset, or else where the log begins. Raises OffsetMoved
+        if that offset is not in the log.
+        """
         topic, group = self._terms.topic, self._terms.group
         logs = self._cluster.log_bounds(topic, numbers, "read_uncommitted")
         committed = dict[int, int | None].fromkeys(numbers)

@@ -95,7 +95,7 @@ def lag(
 
 
 def next_command(found: GroupLag, connection: tuple[str, ...] = ()) -> str | None:
-    """Return the command that finds out why a group does not keep up; None if it does."""
+    """Return the command that finds out why a group does not keep up; None if it keeps up."""
     late = next((each for each in found.partitions if each.behind), None)
     if found.verdict is Verdict.KEEPING_UP or late is None:
         return None

@@ -42,9 +42,10 @@ from drainer.model.shown import Shown
 # By default, Java's and librdkafka's consumers commit every 5 s. Two looks that are closer together
 # could both fall between two commits.
 OVER_S = 6.0
-HEADS_MOST = 200  # The ages of this many records are read, first that of each group's worst lag.
-READERS = 8  # The number of topics from which they are read at the same time.
-PATIENCE_S = 4.0  # How long leaders and coordinators that don't answer are asked again.
+# At most this many records are read for their ages, first that of each group's worst partition.
+HEADS_MOST = 200
+READERS = 8  # The number of topics from which records are read at the same time.
+PATIENCE_S = 4.0  # How long requests are repeated if leaders or coordinators don't answer.
 GROUPS_AT_ONCE = 200
 
 BACKOFF_S = 0.3
@@ -82,8 +83,9 @@ def survey_groups(
 ) -> Lags:
     """Survey the groups that this user sees whose names match a pattern such as ``index*``.
 
-    Nothing is joined or committed. Records of open transactions count, because somebody will have
-    to read them. Without a pattern, the locks of drains are left out.
+    This joins no group and commits nothing. Records of open transactions count, because the group
+    will read them once the transactions are committed. Without a pattern, the locks of drains are
+    left out.
 
     Args:
         over_s: seconds between the two looks.
@@ -248,7 +250,7 @@ class _Survey:
         keys: Collection[Key],
         ask: Callable[[list[Key]], Iterator[tuple[Key, Value | KafkaError]]],
     ) -> dict[Key, Value]:
-        """Ask for values, again while brokers don't answer, and note why some are missing."""
+        """Ask for values, repeat that while brokers don't answer, and note why some are missing."""
         found: dict[Key, Value] = {}
         left, until_s = list(keys), time.monotonic() + PATIENCE_S
         while left:
@@ -267,7 +269,7 @@ class _Survey:
     def _heads(
         self, late: Mapping[str, Sequence[Place]], remarks: list[str]
     ) -> Iterator[tuple[tuple[str, Place], Head]]:
-        """Read first records: of the worst partition of each group, then of the second of each."""
+        """Read first records: of the worst partition of each group, then of its second worst."""
         of_groups = ([(name, place) for place in places] for name, places in late.items())
         turns = [*filter(None, chain.from_iterable(zip_longest(*of_groups)))]
         if len(turns) > HEADS_MOST:

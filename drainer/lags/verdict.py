@@ -23,9 +23,10 @@ class Verdict(StrEnum):
 
     LOSING = "losing"  # Retention deletes records before the group reads them.
     NEVER = "never"  # The group never catches up.
-    UNKNOWN = "unknown"  # Something could not be read that decides it.
+    UNKNOWN = "unknown"  # Something that decides this could not be read.
     CATCHING_UP = "catching up"
-    KEEPING_UP = "keeping up"  # The group has handled all that was there at the first look.
+    # By the second look, the group has handled all that was there at the first one.
+    KEEPING_UP = "keeping up"
 
 
 _RANKS = {verdict: rank for rank, verdict in enumerate(Verdict)}
@@ -150,7 +151,7 @@ def partition_lag(
     log_start: int,
     reader: str | None = None,
 ) -> PartitionLag:
-    """Judge the lag on a partition by two looks. ``log_start`` is what retention has left."""
+    """Judge the lag on a partition by two looks. ``log_start`` is where the log begins now."""
     first, last = looks
     before, position = (max(log_start, each.committed or 0) for each in looks)
     if before > first.end:
@@ -187,7 +188,7 @@ def partition_lag(
 def group_lag(
     name: str, state: str, members: int, parts: Sequence[PartitionLag], problem: str = ""
 ) -> GroupLag:
-    """Judge a group by its partitions. It is as good as the worst of them."""
+    """Judge a group by its partitions. The worst partition decides its verdict."""
 
     def of(field: str, pick: Callable[..., Any], empty: Any = None) -> Any:
         known = [each for part in parts if (each := getattr(part, field)) is not None]

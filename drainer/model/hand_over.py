@@ -24,10 +24,10 @@ class HandOverState(StrEnum):
     NO_READER = "no-reader"  # No member of the group has the partition.
     READING = "reading"  # A member has it, and has committed nothing, although there is more.
     NOTHING_NEW = "nothing-new"  # A member has it, and there is nothing to read yet.
-    CONTINUED = "continued"  # A member has committed what follows the drain.
-    OVERLAP = "overlap"  # The group went back.
-    GAP = "gap"  # Offsets after the drain are not read by the group.
-    DOUBTFUL = "doubtful"  # The group went forward in a way that no reading explains.
+    CONTINUED = "continued"  # A member has it, and the group's offset went on from the drain's.
+    OVERLAP = "overlap"  # The group's offset went back.
+    GAP = "gap"  # Offsets after the drain were deleted before a member could read them.
+    DOUBTFUL = "doubtful"  # The group's offset went forward, but not because a member read so far.
 
 
 _OPEN = (HandOverState.NO_READER, HandOverState.READING)
@@ -36,7 +36,7 @@ _GOOD = (HandOverState.NOTHING_NEW, HandOverState.CONTINUED)
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a look at a partition shows: the group's offset, who reads it, and then its log.
+    """What a look at a partition shows: the group's offset, the partition's reader, and its log.
 
     ``at_s`` is the time of the look. ``end`` is where a consumer has nothing more to read, and
     ``high_watermark`` is the offset after the last record of all.
@@ -111,8 +111,11 @@ class PartitionHandOver:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """The hand-over of a group's drained partitions. ``cut_short`` says why drainer looked no
-    longer, if it did not look until all had been seen."""
+    """The hand-over of a group's drained partitions.
+
+    ``cut_short`` says why drainer stopped looking before the hand-over was over; it is empty if
+    drainer did not.
+    """
 
     partitions: Mapping[int, PartitionHandOver]
     cut_short: str = ""
@@ -128,8 +131,8 @@ class HandOver:
     def is_over(self, now_s: float) -> bool:
         """Return whether there is nothing more to wait for.
 
-        A reader with nothing new to read gets some time: if it did not start at the group's offset,
-        its first commit shows that.
+        A reader with nothing new to read is watched for IDLE_S: if it did not start at the group's
+        offset, its first commit shows that.
         """
         idle = self.of(HandOverState.NOTHING_NEW).values()
         return not self.of(*_OPEN) and all(now_s - each.unread_s >= IDLE_S for each in idle)

@@ -27,12 +27,13 @@ def watch_hand_over(
 ) -> HandOver:
     """Look until consumers have taken over all drained partitions, but no longer than ``most_s``.
 
-    ``show`` is called at each look, since a drain that shows no status for long is not healthy.
-    The lock on the group must have been released. This changes nothing, and a signal that stops a
-    process ends it.
+    ``show`` is called at each look, since health checks fail if no status is shown for long. The
+    lock on the group must have been released. This changes nothing. SIGINT, SIGTERM and SIGHUP end
+    it.
     """
     begun_s = runtime.uptime()
-    # All is done, so the drain has committed its watermarks, whatever became of that since.
+    # Everything is done, so the drain has committed its watermarks. Consumers may have committed
+    # other offsets since.
     found = HandOver(
         {
             number: PartitionHandOver(part.watermark, unread_s=begun_s)

@@ -136,11 +136,11 @@ def _ensure_same(cluster: Cluster, loaded: LoadedPlan, request: Request, given: 
 def _differences(
     cluster: Cluster, known: Terms, account: Account, request: Request, given: Given
 ) -> Iterator[str]:
-    """Yield what a plan has in another way than the request: ``order none, not sub-key``."""
+    """Yield where a plan differs from the request, such as ``order none, not sub-key``."""
     handler, names = request.handler, (request.topic, request.group)
     if known.redrive is not None:
         yield "dead letters to redrive"
-    # Without --partition, it is all that the topic had, and what has joined a drain since.
+    # Without --partition, these are all that the topic had, and those that joined the drain since.
     every = {*range(known.topic_partitions), *account.partitions}
     if set(account.partitions) != (set(request.partitions) or every):
         yield f"partitions {listed([*account.partitions])}"

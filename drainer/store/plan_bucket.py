@@ -26,7 +26,7 @@ from drainer.store.saved_plan import SavedPlan, holder_of, no_plan
 if TYPE_CHECKING:
     from obstore import UpdateVersion
 
-TRY_FOR_S = 30.0  # A plan is offered to a store for this long if the store fails.
+TRY_FOR_S = 30.0  # Writing a plan is tried again for this long if the store fails.
 TRY_AGAIN_S = 1.0
 JOURNAL_INTERVAL_S = 1.5
 # The store is in trouble if it has not taken a record this long after it was due.
@@ -39,9 +39,10 @@ _refusing = partial(raised_as, PlanRefused, StateLost, hint="Name another place 
 class BucketPlan(SavedPlan):
     """A plan at the URI of an object.
 
-    Each write names the version that it replaces. So a process that another one has replaced can't
-    write the plan. It may still put pieces of its journal. They have the generation of its plan or
-    the next one, and the first plan of the other process has a higher one, so nobody reads them.
+    Each write names the version that it replaces. So a process can't write the plan once another
+    process has written it. It may still put pieces of its journal. They have the generation of its
+    own plan or the next one. The first plan of the other process has a higher generation, so nobody
+    reads these pieces.
     """
 
     journal_interval_s = JOURNAL_INTERVAL_S
@@ -55,7 +56,7 @@ class BucketPlan(SavedPlan):
         self._options = f"{mark}{options}"
         self._bucket = open_bucket(f"{self._folder}{self._options}")
         self._tag: UpdateVersion | None = None  # The version that was read or written last.
-        # Plans that were sent after that version and got no answer. They may have been written.
+        # Plans that were sent after that version without an answer. The store may have them.
         self._unanswered: set[bytes] = set()
         self._owner = token_hex(8)
         self._written = 0  # The generation of the last plan that this object has written.
@@ -125,7 +126,8 @@ class BucketPlan(SavedPlan):
     def archive(self, plan: OffsetPlan) -> str:
         """Copy the finished plan to another name, so that a new plan can take its place.
 
-        Its journals stay until then, because without them the plan would lack their records.
+        Its journals stay until the new plan is written. Until then, the plan in its old place would
+        lack their records without them.
         """
         aside = f"{self._name.removesuffix('.json')}.{plan.terms.drain_id}.json"
         with _refusing():

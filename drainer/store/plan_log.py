@@ -24,12 +24,12 @@ Why that is enough:
    write that failed is repeated in its own slot.
 4. The plan is the one with the highest number, of the winner of the highest epoch that has a
    complete one, with the journal of the same process. Nothing depends on where these records are in
-   the log, so nothing depends on which older records are still there. A reader that misses some,
-   because they were replaced while it read, may see an older plan or none that is complete. But
-   there is more to read then, and a claim fails if that changes what the reader knew.
+   the log, so nothing depends on which older records are still there. If some records are replaced
+   while a process reads, it may see an older plan, or none that is complete. But then there is more
+   to read, and a claim fails if what follows changes what the process knew.
 5. Everything that a plan or a journal has as finished was finished, whoever wrote it. So a late
-   record of a process that has lost the plan is never wrong. It is ignored once the next owner has
-   written its plan, and then what the record says may be repeated.
+   record of a process that has lost the plan is never wrong. Once the next owner has written its
+   plan, the record is ignored, and what it has as finished may be repeated.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from drainer.store.journal import decode_line, encode_line
 _ANOTHER = "Or name another plan with --plan."
 PART_BYTES = 512 * 1024  # Less than brokers accept in a record by default, which is 1 MiB.
 SLOTS = 2
-DIGITS_MOST = 18  # of a number in a key. Python reads none of more than 4,300 digits.
+DIGITS_MOST = 18  # A number in a key has at most this many. Python parses no more than 4,300.
 _CLAIM, _PLAN, _JOURNAL = "claim", "plan", "journal"
 
 
@@ -93,7 +93,7 @@ class Snapshot(NamedTuple):
 
 
 class PlanLog:
-    """The records of one plan, taken in the order of the log. It is the same for all readers."""
+    """The records of one plan, taken in the order of the log. All readers come to the same plan."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -182,8 +182,8 @@ class PlanLog:
     ) -> Iterator[KeyedRecord]:
         """Yield tombstones for what the complete plan of an owner has made useless.
 
-        That is all of lower epochs, and its own journals of generations ``below`` a given one, or
-        all of them. With ``whole``, it is also the plan itself. All claims stay.
+        These are all records of lower epochs, and the owner's journals of generations ``below`` a
+        given one, or all its journals. With ``whole``, the plan itself is buried, too. Claims stay.
         """
         for other, rest in self._values:
             is_own = other == owner

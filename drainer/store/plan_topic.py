@@ -48,12 +48,13 @@ class TopicPlan(SavedPlan):
         self._topic, self._log = CompactedTopic(settings, topic), PlanLog(name)
         self._owner = token_hex(8)
         self._own: Owner | None = None  # This process, once it has claimed the plan.
-        # What this process has read of the plan. The claim fails if there is more by then.
+        # What this process has read of the plan. The claim fails if the plan has changed since.
         self._known: object = None
-        # How often the plan was to be written, the last time that it was, and its generation then.
+        # The number of the last write, that of the last one which succeeded, and its generation.
         self._writes = self._whole = self._written = 0
-        self._pieces, self._sent = JournalPieces(), (0, 0)  # A generation, and its pieces so far.
-        # Why a piece of the journal was not written, until this is raised.
+        # A generation, and the number of its pieces so far.
+        self._pieces, self._sent = JournalPieces(), (0, 0)
+        # Why a piece of the journal was not written. The next append raises it.
         self._failed: BaseException | None = None
 
     @property
@@ -171,7 +172,7 @@ class TopicPlan(SavedPlan):
     def _read_on(self) -> Snapshot | None:
         """Read to the end of the log, and return the plan that counts; None if there is none.
 
-        Raises TopicMissing, and PlanGone or PlanRefused if the topic is another one by now.
+        Raises TopicMissing, and PlanGone or PlanRefused if the topic was recreated or lost records.
         """
         gone = PlanRefused if self._own is None else PlanGone
         with raised_as(

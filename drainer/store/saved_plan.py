@@ -35,7 +35,7 @@ class LoadedPlan:
 
     Attributes:
         path: where the plan is. It is not compared, because a plan may have several paths.
-        written: the plan as the file has it.
+        written: the plan as its place has it.
         plan: the plan with the records of its journals and of its Spark tasks.
         records: the number of records that ``plan`` has and ``written`` has not.
         torn: whether a record is damaged or missing. The records after it are left out.
@@ -70,7 +70,7 @@ class SavedPlan(ABC):
     nothing else. What finishes between two writes, it appends to a journal beside the plan.
 
     The methods for locks do nothing unless a derived class has its own, because buckets and topics
-    have none. There, the lock on the group keeps other drains off. If a process was killed, a
+    have none. There, the lock on the group keeps other drains away. If a process was killed, a
     resume waits until its lock on the group has expired.
 
     Attributes:
@@ -107,7 +107,7 @@ class SavedPlan(ABC):
 
     @abstractmethod
     def acquire(self) -> None:
-        """Lock the plan for this process until ``release``, if it is in a place that has locks.
+        """Lock the plan for this process until ``release``, if its place has locks.
 
         Raises PlanRefused if another process has it, or if it can't be written.
         """
@@ -123,7 +123,7 @@ class SavedPlan(ABC):
         return False
 
     def ensure_free(self) -> None:  # noqa: B027
-        """Raise PlanRefused if another process has acquired the plan. It is not acquired here."""
+        """Raise PlanRefused if another process has acquired the plan. This acquires nothing."""
 
     def release(self) -> None:  # noqa: B027
         """Let other processes acquire the plan again."""
@@ -144,8 +144,8 @@ class SavedPlan(ABC):
     def append(self, record: Record) -> None:
         """Append a record of what has finished to the journal.
 
-        It is written within ``journal_interval_s``, or delayed while there is ``trouble``. A
-        journal never has a record without those before it. Raises PlanNotWritten.
+        It is written within ``journal_interval_s``, or later while there is ``trouble``. A journal
+        never has a record without the records before it. Raises PlanNotWritten.
         """
 
     @abstractmethod
@@ -163,8 +163,8 @@ class SavedPlan(ABC):
     def load(self, *, without_reports: bool = False) -> LoadedPlan:
         """Load the plan with the records of its journals and the reports of its Spark tasks.
 
-        The reports are left out with ``without_reports``, because a plan that a stranger sent may
-        name any place for them.
+        With ``without_reports``, the reports are left out. A plan that a stranger has sent may name
+        any place for them.
 
         Raises PlanRefused when there is no plan here, or when it can't be trusted.
         """
@@ -253,8 +253,9 @@ class SavedPlan(ABC):
     def restore(self, before: LoadedPlan, written: OffsetPlan) -> None:
         """Write the plan ``before`` again, if nothing was handled since one was ``written``.
 
-        The journal of a run that was killed is in the plan by now, so an empty one stands for it.
-        If it was damaged, no journal does, and a resume warns as before.
+        If a run was killed, ``before`` has the records of its journal, so a new and empty journal
+        replaces that one. If that one was damaged, there is no new one, and a resume warns as
+        before.
         """
         generation = written.account.generation
         account = replace(before.plan.account, state=None, generation=generation)
