@@ -17,6 +17,7 @@ from kafka.topic import Topic
 from s3 import LOGIN, S3
 
 KILLS = 2
+ENDS_WITHIN_S = 1_200.0
 MANY_KILLS = int(os.environ.get("DRAINER_KILLS", "20"))
 # A piece of the journal in a bucket is due each 1.5 s, and takes a request.
 INTERVALS_S = {"topic": UNWRITTEN_S, "bucket": 1.5 + 0.5}
@@ -84,14 +85,16 @@ def killed_again_and_again(elsewhere: Elsewhere, kills: int, messages: int, paus
         killed.add(running.pid)
         elsewhere.move()
         running = command.start(*elsewhere.resume_words(*more, pause_ms=pause_ms))
-    running.ends(0)
+    running.ends(0, within_s=ENDS_WITHIN_S)  # A third of it all is one hot lane.
     command.ensure_drained(topic)
     interval_s = INTERVALS_S[elsewhere.kind]
     check_repeats(command.record.lines(), killed, CONCURRENCY, kills, interval_s)
     assert command.left_behind == []
     history = elsewhere.plan("history")["history"]
     assert isinstance(history, list)
-    assert [each["what"] for each in history] == ["begun", *(kills * ["resumed"]), "ended"]
+    # A process that was killed at once had not written its plan, and many events are left out.
+    begun, *resumed, ended = [each["what"] for each in history]
+    assert (begun, {*resumed}, ended) == ("begun", {"resumed"}, "ended")
     assert elsewhere.plan("show")["last_run"] == "done"
 
 
