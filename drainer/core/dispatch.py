@@ -147,8 +147,13 @@ class Dispatcher:
 
     def follow(self, follows: bool) -> None:
         """Set whether the ends of all ledgers move. Call this first before anything is complete."""
-        for ledger in self.ledgers.values():
+        for number, ledger in self.ledgers.items():
             ledger.follows = follows
+            # A parked partition that was complete will get more messages, which stay behind.
+            is_parked = all_of(Stream(number).partition) in self.parked
+            if follows and is_parked and number not in self._shut:
+                self._shut.add(number)
+                self.lanes.parked += 1
 
     def extend(self, partitions: Mapping[int, PartitionPlan]) -> None:
         """Move the ends of ledgers that follow to those of the partitions, or open new ledgers."""
