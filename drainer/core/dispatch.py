@@ -127,7 +127,8 @@ class Dispatcher:
         self.barriers_begun = 0
         # Rejected messages whose turn has come (see ``next_rejected``).
         self.rejected: deque[Unsplit] = deque()
-        # The numbers of the ledgers of partitions that are parked behind a barrier.
+        # The numbers of the ledgers of partitions that are parked behind a barrier. Where the end
+        # moves, a partition that was read to its end gets more messages, which stay behind, too.
         self._shut = {
             number
             for number, ledger in self.ledgers.items()
@@ -145,24 +146,18 @@ class Dispatcher:
         self._incomplete.append(ledger)
         self._undelivered.append(ledger)
 
-    def follow(self, follows: bool) -> None:
-        """Set whether the ends of all ledgers move. Call this first before anything is complete."""
-        for number, ledger in self.ledgers.items():
-            ledger.follows = follows
-            # A parked partition that was complete will get more messages, which stay behind.
-            is_parked = all_of(Stream(number).partition) in self.parked
-            if follows and is_parked and number not in self._shut:
-                self._shut.add(number)
-                self.lanes.parked += 1
+    def freeze(self) -> None:
+        """Make the ends of all ledgers final."""
+        for ledger in self.ledgers.values():
+            ledger.follows = False
 
     def extend(self, partitions: Mapping[int, PartitionPlan]) -> None:
         """Move the ends of ledgers that follow to those of the partitions, or open new ledgers."""
         for number, part in partitions.items():
             if number not in self.ledgers:
-                self.open(number, Ledger(part.start, part.end))
+                self.open(number, Ledger(part.start, part.end, follows=True))
                 if self._shared_below:
                     self._shared_below[number] = part.start
-            self.ledgers[number].follows = True
             self.ledgers[number].end = part.end
         self._undelivered = [each for each in self.ledgers.values() if not each.delivered]
         if self._undelivered:

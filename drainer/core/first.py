@@ -445,6 +445,7 @@ class Pass:
         behind: Set[int] = frozenset(),
         *,
         reports_outcomes: bool = False,
+        follows: bool = False,
     ) -> Dispatcher:
         """Return a dispatcher that goes on from a plan.
 
@@ -452,6 +453,7 @@ class Pass:
             selects: a sub-message for which this is false stays pending in this run.
             behind: partitions in which something before this run's backlog is unfinished.
             reports_outcomes: whether ledgers report the outcome of each message.
+            follows: whether the ends move with the log, which they do only in the last pass.
         """
         if self.where is not None:
             first = PriorityDispatcher(plan, self.where, selects, rest_after_s=self.rest_after_s)
@@ -460,7 +462,11 @@ class Pass:
         progress = plan.account.claims[ALL]
         return Dispatcher(
             {
-                n: Ledger(part.start, part.end, progress[n], reports_outcomes=reports_outcomes)
+                n: Ledger(
+                    *(part.start, part.end, progress[n]),
+                    reports_outcomes=reports_outcomes,
+                    follows=follows,
+                )
                 for n, part in plan.account.partitions.items()
             },
             Order(plan.terms.order),

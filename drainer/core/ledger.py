@@ -106,15 +106,22 @@ class Ledger:
 
     A ledger that ``reports_outcomes`` reports the outcome of each message, not only of those that
     are finished in part. That is needed where the claims of several ledgers are added up.
+
+    The end of a ledger that ``follows`` moves with the log. Until it is final, nothing is complete.
     """
 
     def __init__(
-        self, start: int, end: int, known: Progress | None = None, *, reports_outcomes: bool = False
+        self,
+        start: int,
+        end: int,
+        known: Progress | None = None,
+        *,
+        reports_outcomes: bool = False,
+        follows: bool = False,
     ) -> None:
         known = known or Progress(start)
         self.end = end
-        # Whether the end moves with the log. Then nothing is ever complete.
-        self.follows = False
+        self.follows = follows
         self.position = known.watermark  # Everything below was delivered, or is a hole.
         self.watermark = known.watermark
         self.pending_bytes = 0

@@ -80,7 +80,6 @@ class Following:
     def __post_init__(self) -> None:
         self._watch = LagWatch({n: each.end for n, each in self.dispatcher.ledgers.items()})
         self.lag: LagStatus | None = self._tell_lag()
-        self.dispatcher.follow(True)
 
     async def run(self) -> None:
         """Move the end until the drain is near enough. Raises errors of drainer."""
@@ -89,7 +88,7 @@ class Following:
                 break
             await asyncio.sleep(LOOK_S)
         self.lag = None
-        self.dispatcher.follow(False)
+        self.dispatcher.freeze()
         self.log.finish()
         self.ended()
 

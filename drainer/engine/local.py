@@ -42,7 +42,7 @@ class LocalDrain:
         self._ports = ports
         self._ending = Ending()
         self.dispatcher = dispatcher or context.this_pass.dispatcher(
-            context.plan, context.handler.selects
+            context.plan, context.handler.selects, follows=ports.log is not None
         )
         self.pipeline: Pipeline | None = None
 
