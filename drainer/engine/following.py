@@ -31,8 +31,7 @@ class LagWatch:
 
     def __init__(self, ends: Mapping[int, int]) -> None:
         self._ends = ends
-        # Looks as times and ends, the oldest first. Those that the watermarks have reached are
-        # removed, except the newest look.
+        # Looks as times and ends that the watermarks have not all reached, the oldest first.
         self._looks: deque[tuple[float, Mapping[int, int]]] = deque()
         self._reached_s: float | None = None
 
@@ -47,10 +46,7 @@ class LagWatch:
     def lag(self, now_s: float, watermarks: Mapping[int, int]) -> LagStatus:
         """Return the lag of a drain with these watermarks."""
         while self._looks and all(watermarks[n] >= end for n, end in self._looks[0][1].items()):
-            self._reached_s, last = self._looks.popleft()
-            if not self._looks:
-                self._looks.append((self._reached_s, last))
-                break
+            self._reached_s, _ = self._looks.popleft()
         behind = sum(max(0, end - watermarks[n]) for n, end in self._ends.items())
         return LagStatus(behind, None if self._reached_s is None else now_s - self._reached_s)
 
