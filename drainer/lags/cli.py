@@ -16,7 +16,7 @@ from drainer.lags.survey import OVER_S, Lags, survey_groups
 from drainer.lags.verdict import GroupLag, PartitionLag, Verdict
 from drainer.model.codec import builtins
 from drainer.model.listed import clock_time, listed
-from drainer.model.option import DURATION, ValueType, option, options_of, parse_duration
+from drainer.model.option import DURATION, LAG, Lag, option, options_of
 from drainer.text.escape import command as command_text
 from drainer.view import figures
 from drainer.view.page import Cell, Column, Field, Line, Page, Table, Tone, section
@@ -24,11 +24,6 @@ from drainer.view.terminal import Terminal
 
 SENTENCES = 5  # This many groups have a sentence of their own.
 _TONES = {Verdict.KEEPING_UP: Tone.GOOD, Verdict.CATCHING_UP: Tone.PLAIN, Verdict.LOSING: Tone.BAD}
-
-
-def parse_most(text: str) -> int | float:
-    """Return a number of offsets as an int, or a duration in seconds as a float."""
-    return int(text) if text.strip().isdecimal() else parse_duration(text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +39,10 @@ class LagOptions:
         metavar="GROUP|PATTERN",
         proposes="group",
     )
-    max_behind: int | float | None = option(
+    max_behind: Lag | None = option(
         "Fail if a partition is further behind: offsets, or the age of a record, such as 10m.",
         None,
-        ValueType("N|DURATION", parse_most),
+        LAG,
         basic=True,
         envvar=None,
     )

@@ -37,6 +37,7 @@ from drainer.lags.verdict import (
     worst_first,
 )
 from drainer.model.listed import counted
+from drainer.model.option import Lag
 from drainer.model.shown import Shown
 
 # By default, Java's and librdkafka's consumers commit every 5 s. Two looks that are closer together
@@ -78,7 +79,7 @@ def survey_groups(
     settings: ClientSettings,
     pattern: str = "*",
     over_s: float = OVER_S,
-    most: float | None = None,
+    most: Lag | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Lags:
     """Survey the groups that this user sees whose names match a pattern such as ``index*``.
@@ -89,7 +90,7 @@ def survey_groups(
 
     Args:
         over_s: seconds between the two looks.
-        most: how far a partition may be behind: an int for offsets, a float for seconds.
+        most: how far a partition may be behind: a number of offsets, or the age of a record.
 
     Raises:
         Refused: when there is no such group.
@@ -120,7 +121,7 @@ class _Survey:
     """The first look at groups, and what follows from it."""
 
     def __init__(
-        self, cluster: Cluster, groups: Sequence[Mapping[str, Any]], most: float | None
+        self, cluster: Cluster, groups: Sequence[Mapping[str, Any]], most: Lag | None
     ) -> None:
         self._cluster, self._groups, self._most = cluster, groups, most
         self._problems: dict[str | Place, str] = {
@@ -148,8 +149,8 @@ class _Survey:
         taken_ms, remarks = round(time.time() * 1000), list[str]()
         heads = dict(self._heads(late, remarks))
         since: Mapping[Place, int] = {}
-        if isinstance(self._most, float):
-            young = OffsetSpec.for_timestamp(taken_ms - round(self._most * 1000))
+        if self._most is not None and self._most.seconds is not None:
+            young = OffsetSpec.for_timestamp(taken_ms - round(self._most.seconds * 1000))
             since, _ = self._offsets(places, young, NO_RECORD)
         time.sleep(max(0.0, self._committed_at_s + over_s - time.monotonic()))
         committed, committed_at_s = self._commits([*late])
@@ -192,10 +193,10 @@ class _Survey:
     def _too_far(self, part: PartitionLag, position: int, young: int) -> bool | None:
         if self._most is None or part.behind is None:
             return None
-        if isinstance(self._most, int):
-            return part.behind > self._most
+        if self._most.messages is not None:
+            return part.behind > self._most.messages
         if part.age_s is not None:
-            return part.age_s > self._most
+            return part.age_s > (self._most.seconds or 0.0)
         # All records before the first one that is young enough are too old.
         return part.behind > 0 and (young == NO_RECORD or position < young)
 

@@ -15,6 +15,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.lags.survey import Lags, survey_groups
 from drainer.lags.verdict import GroupLag, PartitionLag, Verdict
+from drainer.model.option import Lag
 from kafka.members import share_member
 from kafka.test_commit import commit_raw
 from kafka.topic import Topic, eventually
@@ -160,7 +161,7 @@ def test_what_transactions_leave_is_not_behind_and_what_they_hide_is(
 
 @pytest.mark.parametrize(
     ("most", "expected"),
-    [(10, False), (9, True), (3_600.0, True), (3.0 * 86_400, False)],
+    [("10", False), ("9", True), ("1h", True), ("3d", False)],
     ids=str,
 )
 def test_a_limit_is_in_offsets_or_in_time(
@@ -168,13 +169,13 @@ def test_a_limit_is_in_offsets_or_in_time(
     cluster: Cluster,
     topic: Topic,
     group: str,
-    most: float,
+    most: str,
     expected: bool,
 ) -> None:
     now_ms = survey_groups_time(settings, group, cluster, topic)
     topic.stamp([("k", now_ms - 2 * DAY_MS)] * 9 + [("k", now_ms)])
 
-    assert only(survey_groups(settings, group, 0.1, most)).too_far is expected
+    assert only(survey_groups(settings, group, 0.1, Lag.parse(most))).too_far is expected
 
 
 def test_a_limit_in_time_holds_where_no_age_was_read(
@@ -188,14 +189,14 @@ def test_a_limit_in_time_holds_where_no_age_was_read(
     now_ms = survey_groups_time(settings, group, cluster, topic)
     topic.stamp([("k", now_ms - 2 * DAY_MS), ("k", now_ms)])
 
-    found = survey_groups(settings, group, 0.1, 3_600.0)
+    found = survey_groups(settings, group, 0.1, Lag(seconds=3_600.0))
 
     assert only(found).too_far
     assert only(found).age_s is None
     assert found.remarks == (
         "only the worst 0 of 1 partitions are read for the time behind and the race with retention",
     )
-    assert not only(survey_groups(settings, group, 0.1, 3.0 * 86_400)).too_far
+    assert not only(survey_groups(settings, group, 0.1, Lag(seconds=3.0 * 86_400))).too_far
 
 
 def test_metadata_of_other_clients_does_no_harm(
