@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from itertools import chain
 from typing import Any, TypeAlias
@@ -157,17 +157,25 @@ def places_of(context: Any, options: Iterable[Option], text: str) -> str:
     return "".join(found)
 
 
-def typed_words(context: Any, options: Iterable[Option]) -> tuple[str, ...]:
-    """Return options as they were given, for another command. Secrets are replaced by ``…``."""
+def typed_words(
+    context: Any,
+    options: Iterable[Option],
+    shown: Callable[[Option, str], str] = Option.without_secret,
+) -> tuple[str, ...]:
+    """Return options as they were given, for another command.
+
+    ``shown`` makes the text of each value. By default, ``…`` is in place of secrets.
+    """
     words: list[str] = []
     for option in options:
         place, value = value_of(context, option)
         if place is None or value in (None, False):
             continue
         for text in value if isinstance(value, list | tuple) else (value,):
-            safe = option.without_secret(str(text))
-            is_alone = option.is_flag and not option.tune
-            words += [option.name] if is_alone else option.typed(safe)[option.is_argument :]
+            if option.is_flag and not option.tune:
+                words.append(option.name)
+            else:
+                words += option.typed(shown(option, str(text)))[option.is_argument :]
     return tuple(words)
 
 

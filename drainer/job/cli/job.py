@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +14,7 @@ import typer
 from drainer import __version__
 from drainer.cli.command import command, only
 from drainer.cli.connecting import ConnectionOptions, connect
-from drainer.cli.declared import declared_by, value_of
+from drainer.cli.declared import declared_by, typed_words
 from drainer.cli.draining import request_of
 from drainer.cli.metrics import OversightOptions
 from drainer.cli.options import PLAN, DrainOptions, Latency, Limits
@@ -93,7 +92,9 @@ def job(
     client, name = kafka.settings(), of_job.name or job_name(what.topic, what.group)
     described = f"{what.topic} for group {what.group}"
     made = Job(name, of_job.image, described, running.grace_s, kafka.client_config)
-    made.args += ["run", *_words(context, made), "--plan", str(plan), "--or-resume", "--yes"]
+    kept = [each for each in declared_by(context.command).values() if each.field not in _OTHERWISE]
+    words = typed_words(context, kept, lambda each, text: _in_pod(each, text, made))
+    made.args += ["run", *words, "--plan", str(plan), "--or-resume", "--yes"]
     if running.deadline is not None:  # A time or a duration would mean something else there.
         made.args += ["--deadline", running.deadline.isoformat(timespec="seconds")]
     if kafka.client_config is not None:
@@ -138,29 +139,16 @@ def _estimated(
     return share, f"The drain is estimated to take {share:.0%} of a core ({question.source})."
 
 
-def _words(context: typer.Context, made: Job) -> Iterator[str]:
-    """Yield the options of ``run`` that were given for this command, wherever they were given.
+def _in_pod(given: Option, text: str, made: Job) -> str:
+    """Return the text of a value for the pod, and add the file of code or limits that it names.
 
     Raises UsageError for a value that would put a secret into the manifest.
     """
-    for each in declared_by(context.command).values():
-        place, value = value_of(context, each)
-        if place is None or each.field in _OTHERWISE:
-            continue
-        if each.is_flag and not each.tune:
-            yield from [each.name] if value else []
-            continue
-        for text in value if isinstance(value, list | tuple) else [value]:
-            if (safe := each.without_secret(text)) != text:
-                raise UsageError(
-                    f"{each.word} {safe} would put a secret into the manifest",
-                    hint="Put it into the client's file, or let the handler read it in the pod.",
-                )
-            yield from each.typed(_in_pod(each, text, made))
-
-
-def _in_pod(given: Option, text: str, made: Job) -> str:
-    """Return the text of a value for the pod, and add the file of code or limits that it names."""
+    if (safe := given.without_secret(text)) != text:
+        raise UsageError(
+            f"{given.word} {safe} would put a secret into the manifest",
+            hint="Put it into the client's file, or let the handler read it in the pod.",
+        )
     before, equals, value = text.partition("=") if given.pairs else ("", "", text)
     place, name = place_and_name(value)
     with suppress(OSError):  # The text may be too long for the name of a file.
