@@ -17,7 +17,7 @@ from drainer.model.settings import LocalSettings
 from drainer.store.saved_plan import LoadedPlan, SavedPlan, holder
 from drainer.text.escape import command
 
-WAIT_EVERY_S = 0.5
+WAIT_EVERY_S = 0.5  # While a drain waits for the group to be empty, it looks this often.
 
 
 def check_inactive(cluster: Cluster, group: str, topic: str) -> str:

@@ -29,8 +29,8 @@ from drainer.model.listed import counted, round_duration
 from drainer.model.plan import OffsetPlan
 from drainer.model.status import CLASS_DONE, CLASS_WAITS, HealthStatus, Status, Summary
 from drainer.operations.engine import IN_PROCESS, Engine, InProcess, LocalContext
+from drainer.operations.group import WAIT_EVERY_S
 
-WAIT_EVERY_S = 0.5
 UNREAD = "the offsets that an earlier run did not read"
 
 
@@ -119,7 +119,7 @@ def _committed_once_empty(context: LocalContext, summary: Summary) -> Mapping[in
     with signals_to(interrupt):
         while plan.account.state is None and runtime.uptime() < until_s:
             waits = f"waiting for the group to be empty: {shown}"
-            context.observe(kept_waiting(summary.last, waits))
+            context.observe(_kept_waiting(summary.last, waits))
             runtime.sleep(WAIT_EVERY_S)
             control.take_stop()
             if context.lock.lost is not None:
@@ -131,7 +131,7 @@ def _committed_once_empty(context: LocalContext, summary: Summary) -> Mapping[in
     return None
 
 
-def kept_waiting(last: Status, trouble: str) -> Status:
+def _kept_waiting(last: Status, trouble: str) -> Status:
     """Return the status of a drain that waits after a pass. ``trouble`` says what for."""
     return replace(
         last,
