@@ -192,7 +192,7 @@ class GroupJoined(Interrupted):
 
 
 class GroupJoinedToo(GroupJoined):
-    """Raised when a consumer joined the group, and something else went wrong, too."""
+    """Raised when a consumer joined the group, and the drain has another error beside that."""
 
 
 class LockLost(Interrupted):

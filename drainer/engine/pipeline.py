@@ -295,7 +295,7 @@ class Pipeline:
 
     @property
     def _follows(self) -> bool:
-        """Whether more may come, although all is read that there is."""
+        """Whether the end of the backlog may still move, so that there will be more to read."""
         is_moving = self._following is not None and self._following.lag is not None
         return is_moving and self._cut_off is None and self._pump.has_room
 

@@ -45,7 +45,7 @@ class FollowedLog:
         known = {**self._known, **(self._joined(added) if added else {})}
         logs = cluster.log_bounds(terms.topic, known, terms.isolation)
         # After an election, a log may have been cut below the end that is known, and have grown
-        # again. The new end and its epoch would hide that.
+        # again. That is checked before its new end and epoch replace those that show it.
         if elected := {
             n: (part.end, part.leader_epoch)
             for n, part in known.items()
