@@ -12,6 +12,7 @@ from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.ports import MovingLog
 from drainer.engine.runtime import Runtime
 from drainer.errors import BrokerUnreachable
+from drainer.model.listed import name_lost
 from drainer.model.option import Lag
 from drainer.model.status import LagStatus
 
@@ -72,6 +73,7 @@ class Following:
     until: Callable[[], Lag | None]
     has_work: Callable[[], bool]
     ended: Callable[[], None]
+    print_line: Callable[[str], None]
 
     def __post_init__(self) -> None:
         self._watch = LagWatch({n: each.end for n, each in self.dispatcher.ledgers.items()})
@@ -98,10 +100,16 @@ class Following:
             self._tell_lag()
             return False
         ledgers = self.dispatcher.ledgers
-        moved = {n: p for n, p in found.items() if n not in ledgers or p.end > ledgers[n].end}
+        joined = {n: part for n, part in found.items() if n not in ledgers}
+        moved = {n: p for n, p in found.items() if n in joined or p.end > ledgers[n].end}
         if moved:
             self.dispatcher.extend(moved)
             await self.checkpointer.move_ends(moved)
+            if lost := {n: part.lost for n, part in joined.items() if part.lost}:
+                self.print_line(
+                    "warning: retention deleted records of partitions that were added to the topic,"
+                    f" before the drain read them, so they are lost: {name_lost(lost)}"
+                )
             self.log.read_to(moved)
         self._watch.observe(looked_s, {n: part.end for n, part in found.items()})
         lag = self._tell_lag()

@@ -77,6 +77,7 @@ class Pipeline:
                 until=lambda: self.settings.running.until_lag,
                 has_work=lambda: self._has_work,
                 ended=self._end_if_over,
+                print_line=context.print_line,
             )
         self._source = ports.open_source(self.dispatcher, self._notified)
         self._pump = Pump(

@@ -16,8 +16,7 @@ from drainer.model.plan import OffsetPlan
 class FollowedLog:
     """Looks up the ends of the partitions of a plan, and tells them to the fetch thread.
 
-    If the drain was planned with all partitions that the topic had, partitions that are added to
-    the topic join the drain.
+    Partitions that are added to the topic join the drain, unless its partitions were chosen.
     """
 
     def __init__(self, cluster: Cluster, plan: OffsetPlan) -> None:
@@ -25,7 +24,7 @@ class FollowedLog:
         self._cluster, self._terms = cluster, plan.terms
         self._known = dict(plan.account.partitions)
         self._log_check = LogCheck(cluster, plan.terms.topic, plan.terms.group)
-        self._all = plan.terms.topic_partitions <= len(self._known)
+        self._takes_added = plan.takes_added
 
     def ends(self) -> Mapping[int, PartitionPlan]:
         with raised_as_running(self._terms.topic):
@@ -33,7 +32,8 @@ class FollowedLog:
             if topic.topic_id != self._terms.topic_id:
                 raise recreated(topic.name)
             try:
-                self._look(set(topic.partitions) - self._known.keys() if self._all else set())
+                added = set(topic.partitions) - self._known.keys()
+                self._look(added if self._takes_added else set())
             except TopicMissing as error:
                 # The topic exists. So it was just deleted, as the next look will show, or a broker
                 # does not know yet that partitions were added.
@@ -59,8 +59,9 @@ class FollowedLog:
     def _joined(self, numbers: Set[int]) -> dict[int, PartitionPlan]:
         """Return the plans of partitions that were added to the topic.
 
-        They begin at the group's committed offset, or else where the log begins. Raises OffsetMoved
-        if that offset is not in the log.
+        They begin at the group's committed offset, or else where the log begins. All records of an
+        added partition were written after the drain was planned, so those that were deleted before
+        are lost to it. Raises OffsetMoved if the committed offset is not in the log.
         """
         topic, group = self._terms.topic, self._terms.group
         logs = self._cluster.log_bounds(topic, numbers, "read_uncommitted")
@@ -78,7 +79,8 @@ class FollowedLog:
                     hint="Find and stop the other writer, and reset that offset. Then resume.",
                 )
             begin = max(log.start, prior or 0)
-            found[number] = PartitionPlan(begin, begin, prior, prior, log.leader_epoch)
+            lost = ((0, begin),) if begin and prior is None else ()
+            found[number] = PartitionPlan(begin, begin, prior, prior, log.leader_epoch, lost)
         return found
 
     def read_to(self, partitions: Mapping[int, PartitionPlan]) -> None:

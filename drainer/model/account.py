@@ -170,8 +170,10 @@ class PartitionPlan:
             none.
         committed: the last offset that the drain knows to be committed.
         leader_epoch: the leader's epoch when the end was looked up.
-        lost: offsets that were deleted before they were read, and that a person let the drain go
-            past. The account does not count them, because they were never delivered.
+        lost: offsets that were deleted before they were read, and that the drain went past: because
+            a person accepted that, or because the partition was added to the topic and had lost
+            them when it joined the drain. These lie before ``start``. The account does not count
+            them, because they were never delivered.
     """
 
     start: Whole
@@ -509,9 +511,7 @@ class Account(JsonRecord):
                 if selector != ALL and progress.messages != Counts():
                     raise damaged(f"{where}partition {number}: messages are counted in {ALL!r}")
         for number, part in self.partitions.items():
-            if part.lost and not (
-                part.start <= part.lost[0][0] and part.lost[-1][1] <= self.watermark(number)
-            ):
+            if part.lost and part.lost[-1][1] > self.watermark(number):
                 raise damaged(f"partition {number}: what is lost is not below the watermark")
             if part.committed is not None and part.committed > self.watermark(number):
                 raise damaged(

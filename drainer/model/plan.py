@@ -82,6 +82,12 @@ class OffsetPlan:
             whole = codec.encode({**body, "digest": _digest(body)})
         return msgspec.json.format(whole) + b"\n"
 
+    @property
+    def takes_added(self) -> bool:
+        """Whether partitions that are added to the topic join the drain while it follows."""
+        every = self.terms.topic_partitions <= len(self.account.partitions)
+        return every and not self.terms.partitions_chosen
+
     @classmethod
     def decode(cls, data: bytes) -> OffsetPlan:
         """Read a plan from the bytes of its file.

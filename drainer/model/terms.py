@@ -189,6 +189,7 @@ class Terms(JsonRecord):
         handler_code: a digest of the handler's code when the drain last began; None when unknown.
         payloads: how messages are split and decoded, where the handler does not decide that.
         options: the options of the handler that the plan may keep.
+        partitions_chosen: whether the partitions were named, so that no others join the drain.
     """
 
     drain_id: _DrainId
@@ -210,6 +211,7 @@ class Terms(JsonRecord):
     payloads: PayloadSettings = BY_HANDLER
     commits: bool = True
     options: Mapping[str, str] = field(default_factory=dict)
+    partitions_chosen: bool = False
 
     def options_with(self, given: Mapping[str, str] | None) -> dict[str, str]:
         """Return the handler's options. A given option replaces the one that the plan keeps.

@@ -249,7 +249,8 @@ def _committer(
     plan, reported = prepared.plan, set(prepared.action.warnings)
 
     def observe_topic(topic: TopicInfo) -> None:
-        new = [] if prepared.action.follows else added_partitions(topic, plan)  # They may join.
+        may_join = prepared.action.follows and plan.takes_added
+        new = [] if may_join else added_partitions(topic, plan)
         for text in set(new) - reported:
             reported.add(text)
             print_line(f"warning: {text}")

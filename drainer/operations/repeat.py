@@ -18,6 +18,7 @@ from drainer.loading.loader import LoadedHandler
 from drainer.model.account import Account, Event
 from drainer.model.listed import listed
 from drainer.model.option import option_name
+from drainer.model.plan import OffsetPlan
 from drainer.model.priority import PriorityClasses
 from drainer.model.settings import LocalSettings
 from drainer.model.status import (
@@ -140,10 +141,11 @@ def _differences(
     handler, names = request.handler, (request.topic, request.group)
     if known.redrive is not None:
         yield "dead letters to redrive"
-    # Without --partition, these are all that the topic had, and those that joined the drain since.
-    every = {*range(known.topic_partitions), *account.partitions}
-    if set(account.partitions) != (set(request.partitions) or every):
-        yield f"partitions {listed([*account.partitions])}"
+    numbers, chosen = account.partitions, set(request.partitions)
+    takes_added = OffsetPlan(known, account).takes_added
+    if takes_added == bool(chosen) or (chosen and chosen != set(numbers)):
+        joining = " and any that are added" if takes_added else ""
+        yield f"partitions {listed([*numbers])}{joining}"
     if not _is_same_handler(known, handler):
         yield f"handler {known.handler}, not {handler.absolute_reference}"
     # A handler finds some of its options itself, such as how many partitions its target has. The

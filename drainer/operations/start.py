@@ -372,6 +372,7 @@ def _new_plan(
         limits=request.limits,
         commits=request.commits,
         options=request.handler.kept_options(running.options or {}),
+        partitions_chosen=bool(request.partitions),
     )
     skips = (f"skips: {', '.join(failures.skip)}",) if failures.skip else ()
     begun = Event(created, EventKind.BEGUN, runtime.user(), running.reason, skips, committed)

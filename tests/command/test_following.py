@@ -76,6 +76,47 @@ def test_it_drains_what_is_added_until_it_is_stopped_and_goes_on_where_it_was(
     assert {n: part["end"] for n, part in plan["partitions"].items()} == {"0": 30, "1": 5}
 
 
+def test_an_added_partition_does_not_join_those_that_were_chosen(command: Command) -> None:
+    topic = command.topic(["[1]"])
+    running = command.begin(topic, "--follow", "--partition", "0")
+    command.wait_for(running, "done", 1)
+    topic.grow(2)
+    topic.produce(["[2]"], partition=1)
+    running.prints("got partition 1 after the plan was made: this drain leaves it out")
+    running.signal(signal.SIGINT)
+    running.ends(4)
+
+    command.resume(topic, "--until-lag", "0")
+
+    assert len(command.record.done()) == 1
+    assert [*json.loads(command.plan(topic).read_bytes())["partitions"]] == ["0"]
+
+
+def test_what_an_added_partition_lost_before_it_joined_is_reported_as_lost(
+    command: Command,
+) -> None:
+    topic = command.topic(["[1]"])
+    running = command.begin(topic, "--follow")
+    command.wait_for(running, "done", 1)
+    running.signal(signal.SIGINT)
+    running.ends(4)
+    topic.grow(2)
+    topic.partitions = 2
+    topic.produce(["[2]"] * 7, partition=1)
+    topic.delete_before(5, partition=1)
+
+    ended = command.resume(topic, "--until-lag", "0", "-o", "json", code=6)
+
+    lost = "offsets 0-4 of partition 1, at most 5 records"
+    assert re.search(f"warning: retention deleted .* added .* lost: {lost}", ended.err)
+    assert ended.answer["partitions"]["1"]["lost"] == [[0, 5]]
+    assert ended.answer["messages"]["done"] == 3
+    assert command.committed(topic) == {0: 1, 1: 7}
+    assert lost in command("plan", "verify", str(command.plan(topic))).out
+    command("plan", "undo", str(command.plan(topic)), "--yes")
+    assert command.committed(topic)[1] == 5, "the log begins there"
+
+
 def test_an_empty_backlog_is_followed_and_a_change_of_until_lag_ends_that(
     command: Command,
 ) -> None:

@@ -21,6 +21,7 @@ from drainer.kafka.cluster import LogBounds
 from drainer.kafka.following import FollowedLog
 from drainer.model.account import PartitionPlan
 from drainer.model.plan import OffsetPlan
+from drainer.model.ranges import Range
 from drainer.model.status import LagStatus
 from engine.made_up_kafka import CLIENT, TOPIC, TOPIC_ID, kafka_of, log_of
 from fake_kafka import FakeCluster
@@ -81,6 +82,7 @@ class SlowBrokers:
             until=lambda: None,
             has_work=lambda: False,
             ended=lambda: None,
+            print_line=print,
         )
         self.lags: list[LagStatus | None] = []
         with pytest.raises(Interrupted):
@@ -150,6 +152,14 @@ def test_a_partition_that_a_broker_does_not_know_yet_is_no_deleted_topic() -> No
     assert [*log.ends()] == [0, 1]
 
 
+def test_no_partition_joins_those_that_were_chosen_even_if_they_were_all() -> None:
+    kafka = kafka_of({0: log_of(["a"]), 1: log_of(["b"])})
+
+    log = FollowedLog(FakeCluster(kafka, CLIENT), a_followed_plan(partitions_chosen=True))
+
+    assert [*log.ends()] == [0]
+
+
 @pytest.mark.parametrize("committed", [2, 9])
 def test_a_partition_joins_only_where_the_group_may_be(committed: int) -> None:
     kafka = kafka_of({0: log_of(["a"]), 1: log_of(["b"], ["c"], start=5)})
@@ -157,6 +167,20 @@ def test_a_partition_joins_only_where_the_group_may_be(committed: int) -> None:
 
     with pytest.raises(OffsetMoved, match=rf"group billing is at {committed} on orders/1"):
         FollowedLog(FakeCluster(kafka, CLIENT), a_followed_plan()).ends()
+
+
+@pytest.mark.parametrize(
+    ("committed", "lost"), [(None, ((0, 5),)), (5, ())], ids=["unread", "handled"]
+)
+def test_what_an_added_partition_lost_before_it_joined_is_not_lost_silently(
+    committed: int | None, lost: tuple[Range, ...]
+) -> None:
+    kafka = kafka_of({0: log_of(["a"]), 1: log_of(["b"], ["c"], start=5)})
+    kafka.committed[1] = committed
+
+    found = FollowedLog(FakeCluster(kafka, CLIENT), a_followed_plan()).ends()[1]
+
+    assert (found.start, found.end, found.lost) == (5, 7, lost)
 
 
 def test_a_drain_that_commits_nothing_reads_an_added_partition_from_its_beginning() -> None:

@@ -144,6 +144,12 @@ class Topic:
         grown = NewPartitions(self.name, partitions)
         self._admin.create_partitions([grown])[self.name].result(WAIT_S)
 
+        def known() -> bool:  # The client finds the leaders of the new ones by this.
+            found = self._admin.list_topics(self.name, WAIT_S).topics[self.name]
+            return len(found.partitions) == partitions
+
+        eventually(known, "the new partitions are known")
+
     def delete_before(self, offset: int, partition: int = 0) -> None:
         """Delete the records before an offset, as retention does."""
         place = TopicPartition(self.name, partition, offset)

@@ -184,6 +184,8 @@ def test_a_plan_of_another_drain_is_refused(story: Story) -> None:
         ),
         ({"partitions": (0,)}, {"partitions": True}, "partitions 1"),
         ({}, {"topic_partitions": 2}, "partitions 0"),
+        ({}, {"partitions_chosen": True}, "partitions 0"),
+        ({"partitions": (0,)}, {}, "partitions 0 and any that are added"),
         ({}, {"order": "none"}, "order none, not sub-key"),
         ({}, {"isolation": "read_uncommitted"}, "isolation level read_uncommitted"),
         ({}, {"payloads": PayloadSettings(split="items")}, "split items, not none"),

@@ -347,6 +347,9 @@ class Account:
             f"{self.repeats} repeated, {self.repeats_allowed} would be right",
         )
         ensure(plan.account.complete, "done, and the plan is not complete")
+        joined = (n for n in plan.account.partitions if n >= plan.terms.topic_partitions)
+        lost = {n: ((0, first),) for n in joined if (first := backlog.starts[n])}
+        ensure(plan.account.lost == lost, f"{plan.account.lost} is lost, not {lost}")
         finished = self.check_files(plan)
         ensure(set(finished) == set(backlog.specs), "done, and something is not finished")
         for place, outcome in finished.items():

@@ -110,7 +110,7 @@ class Aftermath:
         ):
             may_end.add(ClassWaits)  # only that class was requested, and some of it waits
         gave_up = self._account.counted() & {Outcome.DEAD, Outcome.FAILED}
-        done = EXIT_DEAD_LETTERS if gave_up else EXIT_DONE
+        done = EXIT_DEAD_LETTERS if gave_up or summary.lost else EXIT_DONE
         ensure(code == done or type(summary.cause) in may_end, f"exit {code}: {summary.error}")
         ensure((summary.cause is None) == (code == done), f"exit {code}, {summary.error}")
         if isinstance(summary.cause, RecordsDeleted):

@@ -132,10 +132,13 @@ class Backlog:
             self._split_all(number, random)
 
     def add_partition(self, random: Random) -> int:
-        """The topic gets another partition, from which a drain that follows reads, too."""
-        number = len(self.logs)
-        self.logs[number] = Log()
-        self.starts[number] = self.ends[number] = 0
+        """The topic gets another partition, from which a drain that follows reads, too.
+
+        Its first records may be deleted before the drain sees it.
+        """
+        number, first = len(self.logs), random.choice([0, 0, 3])
+        self.logs[number] = Log(first, first, first)
+        self.starts[number] = self.ends[number] = first
         self.committed[number] = None
         self._open(number)
         self.add_later(number, random)
