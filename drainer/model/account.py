@@ -242,6 +242,8 @@ class Account(JsonRecord):
         resuming: what a resume has to repeat of the options of the last run.
         share_done: the share of the backlog that was finished by the last status of the last run,
             from 0 to 1; None if it had none.
+        times_joined: how often consumers have joined the group while the drain was running, over
+            all runs. The history may have dropped some of these events.
     """
 
     updated: str
@@ -257,6 +259,7 @@ class Account(JsonRecord):
     classes: PriorityClasses = NO_CLASSES
     resuming: Resuming = Resuming()
     share_done: Share | None = None
+    times_joined: Whole = 0
 
     def watermark(self, partition: int) -> int:
         """Return the offset of a partition that is safe to commit."""
@@ -302,7 +305,9 @@ class Account(JsonRecord):
         """Return the account with one more event. If there are too many, it drops some between the
         first and the last."""
         newest = self.history[EVENTS_FIRST:][-(EVENTS_LAST - 1) :]
-        return replace(self, history=(*self.history[:EVENTS_FIRST], *newest, event))
+        history = (*self.history[:EVENTS_FIRST], *newest, event)
+        joined = self.times_joined + (event.what is EventKind.JOINED)
+        return replace(self, history=history, times_joined=joined)
 
     def begun(self) -> Account:
         """Return the account with a claim for the priority class that is next."""
@@ -343,11 +348,6 @@ class Account(JsonRecord):
         """Whether the last run did not note how it ended. If so, the plan has a journal."""
         ends = (EventKind.ENDED, EventKind.UNDONE)
         return bool(self.history) and self.history[-1].what not in ends
-
-    @property
-    def times_joined(self) -> int:
-        """How often consumers have joined the group while the drain was running, over all runs."""
-        return sum(event.what is EventKind.JOINED for event in self.history)
 
     @property
     def last_end(self) -> Event | None:

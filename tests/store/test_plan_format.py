@@ -20,7 +20,7 @@ from msgspec import inspect
 from builders import a_partition, changed, counts, progress_at
 from drainer.errors import PlanRefused
 from drainer.model import formats
-from drainer.model.account import Account
+from drainer.model.account import NOBODY, Account, Event, EventKind
 from drainer.model.claims import ALL, Shard
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Partial, Progress
@@ -281,6 +281,17 @@ def test_a_log_that_starts_behind_the_backlog_leaves_nothing_to_do() -> None:
     assert past.watermarks == {0: END, 2: 50}
     assert past.claims[ALL][0].partial == {}
     past.check()
+
+
+def test_all_times_that_consumers_joined_are_counted_though_the_history_is_bounded() -> None:
+    account, event = ACCOUNT, Event(ACCOUNT.updated, EventKind.JOINED, NOBODY)
+    for _ in range(1_500):
+        account = account.with_event(event)
+
+    plan = OffsetPlan.decode(OffsetPlan(PLAN.terms, account).encode())
+
+    assert len(plan.account.history) == 1_000
+    assert plan.account.times_joined == 1_500
 
 
 def test_a_plan_with_every_field_is_written_byte_for_byte_as_it_was() -> None:
