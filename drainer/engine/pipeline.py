@@ -27,7 +27,7 @@ from drainer.engine.pump import Pump
 from drainer.engine.threads import ThreadWorkers
 from drainer.engine.watchdog import Watchdog
 from drainer.engine.workers import Calls
-from drainer.errors import RecordsDeleted, ThreadsOverdue, chain_errors
+from drainer.errors import RecordsDeleted, Refused, ThreadsOverdue, chain_errors
 from drainer.model.listed import counted
 from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan
@@ -185,7 +185,15 @@ class Pipeline:
         quota.obeyed(self.in_flight, self.dispatcher.ready, self.work_done)
 
     async def change(self, settings: Settings) -> None:
-        before, self.settings = self.settings, settings
+        before = self.settings
+        if settings.running.until_lag != before.running.until_lag and self._has_final_end:
+            raise Refused(
+                "the end of this drain is final, as its lag was small enough: another until-lag"
+                " would have no effect",
+                hint="Once it has ended, resume it with --follow or --until-lag to drain what was"
+                " added since.",
+            )
+        self.settings = settings
         concurrency = Concurrency.of(settings.running.concurrency)
         if concurrency != Concurrency.of(before.running.concurrency):
             if self._limiting is not None:
@@ -297,8 +305,13 @@ class Pipeline:
     @property
     def _follows(self) -> bool:
         """Whether the end of the backlog may still move, so that there will be more to read."""
-        is_moving = self._following is not None and self._following.lag is not None
+        is_moving = self._following is not None and not self._has_final_end
         return is_moving and self._cut_off is None and self._pump.has_room
+
+    @property
+    def _has_final_end(self) -> bool:
+        """Whether the end of the backlog has followed the log, and no longer does."""
+        return self._following is not None and self._following.lag is None
 
     @property
     def _has_work(self) -> bool:

@@ -203,7 +203,10 @@ class Work(Protocol):
         """Look for what happened elsewhere."""
 
     async def change(self, settings: Settings) -> None:
-        """Apply new settings to what happens from now on."""
+        """Apply new settings to what happens from now on.
+
+        Raises Refused if one of them would have no effect any more. Then all stay as they are.
+        """
 
     async def wind_down(self, cause: BaseException | None, grace_s: float) -> BaseException | None:
         """Read and start nothing more, and wait until no call is in flight, up to ``grace_s``.

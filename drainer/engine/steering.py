@@ -123,6 +123,11 @@ class Steering:
                 "this drain does not follow its topic, so it has no lag to wait for",
                 hint="Stop it, then resume it with --until-lag.",
             )
+        if "until_lag" in values and not wanted.running.follows:
+            raise UsageError(
+                "this drain was not begun with --follow, so it needs a lag at which it ends",
+                hint="Stop it, then resume it with --follow.",
+            )
         if wanted.needs_brokers(before):
             failures = await self._runtime.blocking_call(self.context.resolve, wanted.failures)
             wanted = Settings(wanted.running, failures)

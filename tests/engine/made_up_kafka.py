@@ -377,6 +377,7 @@ class Rehearsal:
     quota: Any = None
     read_committed: Callable[[], dict[int, int | None]] | None = None
     resolve: Callable[[FailureSettings], FailureSettings] = lambda failures: failures
+    log: Any = None  # The log that the drain follows.
     finished_ever: set[Place] = field(default_factory=set)  # by drains before it, too
     kafka: FakeKafka = field(init=False)
     group: Group = field(init=False)
@@ -437,7 +438,7 @@ class Rehearsal:
 
     def run(self, context: DrainContext) -> Summary:
         """One pass of it."""
-        ports = Ports(self._open_source, lambda _: self.letters, totals=self.totals)
+        ports = Ports(self._open_source, lambda _: self.letters, totals=self.totals, log=self.log)
         drain = LocalDrain(context, replace(ports, quota=self.quota))
         self.prepare(drain)
         return drain.run()

@@ -19,9 +19,9 @@ import pytest
 from drainer.engine.control import Change, ControlRequest, Pause, Settings, Stop, Unpause
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.message import SubMessage
-from drainer.model.account import EventKind
+from drainer.model.account import EventKind, PartitionPlan
 from drainer.model.codec import builtins
-from drainer.model.option import Concurrency
+from drainer.model.option import Concurrency, Lag
 from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, LocalSettings, OnFailure
 from drainer.model.status import Summary
 from engine.made_up_kafka import (
@@ -31,6 +31,7 @@ from engine.made_up_kafka import (
     VirtualDrains,
     both_kinds,
     in_lanes,
+    new_plan,
 )
 from simulation.loop import work
 
@@ -102,6 +103,23 @@ class Person:
     @property
     def in_flight(self) -> int:
         return self.handler.account.in_flight
+
+
+class QuietLog:
+    """The log of a drain that follows it, to which nobody adds anything."""
+
+    def ends(self) -> Mapping[int, PartitionPlan]:
+        return new_plan(LONG).account.partitions
+
+    def read_to(self, partitions: object) -> None: ...
+
+    def finish(self) -> None: ...
+
+
+def following(person: Person, until: Lag) -> None:
+    """Have the person's drain follow a quiet log until the lag is so small."""
+    settings = replace(person.rehearsal.settings, until_lag=until)
+    person.rehearsal = replace(person.rehearsal, settings=settings, log=QuietLog())
 
 
 @pytest.fixture
@@ -363,6 +381,33 @@ def test_without_a_breaker_an_outage_is_no_longer_waited_out(person: Person) -> 
     } == {None}
     assert summary.sub_messages.failed == 200
     assert summary.exit_code == 6
+
+
+def test_another_lag_is_refused_once_the_end_is_final(person: Person) -> None:
+    following(person, Lag(messages=5_000))
+
+    def set_it_too_late() -> None:
+        statuses = person.rehearsal.statuses
+        person.until(lambda: statuses and statuses[-1].progress.lag is None, "the end is final")
+        with pytest.raises(Refused, match="end of this drain is final"):
+            person.sets(until_lag={"messages": 10}, concurrency=3)
+        assert person.sets(until_lag={"messages": 5000}) == ("nothing changed",)
+        assert person.sets(concurrency=4) == ("concurrency 8 → 4",)
+
+    summary = person.beside(person.takes(OnTheLoop), set_it_too_late)
+    assert summary.exit_code == 0
+    assert person.rehearsal.control.running.until_lag == Lag(messages=5_000)
+
+
+def test_a_drain_without_follow_keeps_a_lag_at_which_it_ends(person: Person) -> None:
+    following(person, Lag(messages=0))
+
+    def drop_it() -> None:
+        with pytest.raises(UsageError, match="was not begun with --follow"):
+            person.sets(until_lag=None)
+        assert person.sets(until_lag={"messages": 5000}) == ("until-lag 0 → 5000",)
+
+    assert person.beside(person.takes(OnTheLoop), drop_it).exit_code == 0
 
 
 def test_a_pause_is_no_outage(person: Person) -> None:
