@@ -375,7 +375,7 @@ class LocalSettings(JsonRecord):
         "Follow the topic until the group is only this far behind, then drain that and end.",
         None,
         LAG,
-        unset="--follow does not end",
+        unset="none; with --follow, the drain goes on until you stop it",
         live=True,
     )
     reason: str | None = option(

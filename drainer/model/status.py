@@ -647,8 +647,9 @@ class Summary(Shown):
         """Sentence that says where the group's consumers begin; empty if none are to be started."""
         if self.status != "done" or not self.commits or self.left_alone is not None:
             return ""
-        places = [f"{number}: {part.committed}" for number, part in self.partitions.items()]
-        return f"Start the consumers of {self.last.group} now. They begin at {listed(places)}."
+        places = [f"{part.committed} of partition {n}" for n, part in self.partitions.items()]
+        begin = f"They begin at offset {listed(places)}."
+        return f"Start the consumers of {self.last.group} now. {begin}"
 
     @property
     def error(self) -> str | None:

@@ -17,7 +17,8 @@ def test_a_drain_says_where_consumers_begin(command: Command) -> None:
     topic = command.topic(distinct(COUNT), partitions=2)
     outcome = command.drain(topic)
     start = (
-        f"Start the consumers of {command.group(topic)} now. They begin at 0: {COUNT}, 1: {COUNT}."
+        f"Start the consumers of {command.group(topic)} now. They begin at"
+        f" offset {COUNT} of partition 0, {COUNT} of partition 1."
     )
     assert start in " ".join(outcome.out.split())
     assert command.drain(topic, "--from", "committed", "-o", "json").answer["hand_over"] is None
@@ -31,7 +32,10 @@ def test_without_consumers_the_drain_is_done_and_not_handed_over(command: Comman
     assert found["verdict"] == "not handed over: 1 partition (after 1s)"
     assert found["partitions"]["0"]["state"] == "no-reader"
     assert (outcome.answer["status"], outcome.answer["resume"]) == ("done", None)
-    assert f"They begin at 0: {COUNT}. drainer watches them for up to 1s" in outcome.err
+    assert (
+        f"They begin at offset {COUNT} of partition 0. drainer watches them for up to 1s"
+        in outcome.err
+    )
     assert "Drained, but not handed over" in outcome.err
 
 

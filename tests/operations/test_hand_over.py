@@ -142,7 +142,8 @@ def test_consumers_that_go_on_where_the_drain_ended_have_taken_over(
     assert "handed over: offsets show no gap, no overlap in 2 partitions" in str(summary)
     assert "indexer-7 on 127.0.0.1" in str(summary)
     assert summary.exit_code == EXIT_DONE
-    start = f"Start the consumers of {group.name} now. They begin at 0: {COUNT}, 1: {COUNT}."
+    start = f"Start the consumers of {group.name} now. They begin at offset {COUNT} of partition 0,"
+    start += f" {COUNT} of partition 1."
     assert any(each.startswith(start) for each in group.told)
 
 
