@@ -68,7 +68,14 @@ class Refused(DrainerError):
     exit_code = EXIT_REFUSED
 
 
-class BrokerUnreachable(Refused):
+class Passing(Refused):
+    """Raised when what is in the way may end by itself, so that the same command may work later.
+
+    With ``--or-resume``, the exit code is that of Interrupted, so that a scheduler tries again.
+    """
+
+
+class BrokerUnreachable(Passing):
     """Raised when no broker answers, or none accepts the credentials."""
 
 
@@ -94,11 +101,11 @@ class OffsetMissing(Refused):
     """Raised when the group has no committed offset to start from, and none was given."""
 
 
-class GroupActive(Refused):
+class GroupActive(Passing):
     """Raised when the group has live members, which would compete with the drain."""
 
 
-class LockHeld(Refused):
+class LockHeld(Passing):
     """Raised when another drain holds the lock on the group.
 
     ``drains`` has the ids of the holders that run on this machine.
@@ -109,6 +116,10 @@ class LockHeld(Refused):
 
 class PlanRefused(Refused):
     """Raised when an offset plan is damaged, or does not fit the cluster any more."""
+
+
+class PlanUnready(PlanRefused, Passing):
+    """Raised when another process has or has changed a plan, or when its place does not answer."""
 
 
 class StateRefused(Refused):

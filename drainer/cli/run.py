@@ -14,7 +14,7 @@ from drainer.cli.engines import EngineOptions
 from drainer.cli.metrics import OversightOptions
 from drainer.cli.options import DrainOptions, DryRun, Latency, Limits, OrResume, Plan
 from drainer.engine.preview import PROCESS, SPARK
-from drainer.errors import EXIT_DONE, BrokerUnreachable, Interrupted, UsageError, raised_as
+from drainer.errors import EXIT_DONE, Interrupted, Passing, UsageError, raised_as
 from drainer.loading.extensions import Extension
 from drainer.model.settings import DEFAULT_FAILURES, FailureSettings, LocalSettings
 from drainer.model.status import Summary
@@ -69,8 +69,7 @@ def run(
         given = what, settings.extras, kafka, failures, limits, running.options, plan
         request = draining.request_of(*given)
         # A scheduler tries again after exit code 4, and --or-resume makes that safe.
-        again = "Run it again once the brokers answer."
-        retried = raised_as(Interrupted, BrokerUnreachable, hint=again)
+        retried = raised_as(Interrupted, Passing)
         with retried if or_resume else nullcontext(), connect(settings) as cluster:
             names = request.group, request.topic
             await_group = partial(await_inactive, cluster, *names, running, terminal.print_line)

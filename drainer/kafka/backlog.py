@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from drainer.errors import OffsetMissing, OffsetsPending, Refused, UsageError
+from drainer.errors import OffsetMissing, OffsetsPending, Passing, Refused, UsageError
 from drainer.kafka.cluster import Cluster, LogBounds, TopicInfo
 from drainer.kafka.settings import Isolation
 from drainer.kafka.spans import first_messages
@@ -401,7 +401,7 @@ def _ensure_readable(info: TopicInfo, numbers: Sequence[int], bounds: Mapping[st
                 f" {each if option == '--until' else 'a time: --from @TIME'}.",
             )
     if without := [number for number in numbers if not info.leaders[number]]:
-        raise Refused(
+        raise Passing(
             f"partition {listed(without)} of {info.name} has no leader: its brokers are down",
             hint="Start one of its brokers, or choose the others with --partition.",
         )

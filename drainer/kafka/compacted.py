@@ -12,9 +12,9 @@ from drainer.errors import (
     DrainerError,
     Interrupted,
     LogCut,
+    Passing,
     PlanNotWritten,
     PlanRefused,
-    Refused,
     RightMissing,
     TopicMissing,
     raised_as,
@@ -148,7 +148,7 @@ class CompactedTopic:
         if end < begin:
             reason = f"it ends at offset {end}, and was read up to {begin}"
             raise LogCut(f"topic {self.name} was deleted and recreated, or lost records: {reason}")
-        with raised_as(Refused, Interrupted, about="can't read the plan: "):
+        with raised_as(Passing, Interrupted, about="can't read the plan: "):
             if begin < end:
                 reader.assign({PARTITION: (begin, end)})
             while begin < end and reader.open:

@@ -114,6 +114,8 @@ class GroupLock:
         self.instance_id = f"drainer-{uuid.uuid5(uuid.NAMESPACE_URL, self.client_id)}"
         # The reason why the lock is lost; None while it is not.
         self.lost: LockLost | None = None
+        # The error for that, if the lock is lost while it is acquired.
+        self._refusal: type[Refused] = Refused
         # ``confirmed_s`` is the time at which the last commit that the coordinator accepted was
         # sent. For the time of a session after that, the coordinator lets no other drain take the
         # place of this one. So calls of the handler may begin until ``sure_until_s``. Both times
@@ -221,7 +223,7 @@ class GroupLock:
                 )
             self.ensure_wanted()
             time.sleep(POLL_S if names == {self.client_id} else CHECK_EVERY_S)
-        raise Refused(str(self.lost), hint=self.lost.hint)
+        raise self._refusal(str(self.lost), hint=self.lost.hint)
 
     def _members(self, timeout_s: float | None = None) -> Sequence[Member]:
         return self.cluster.group(self._lock_group, timeout_s).members
@@ -362,6 +364,7 @@ class GroupLock:
         )
         if others or not (are_ours or self.confirmed_s < 0):
             who = _named(others) if others else "another drain, which is gone by now,"
+            self._refusal = LockHeld
             self._lose(
                 f"{who} took the lock on group {self.group}, while this process was suspended or"
                 " disconnected",

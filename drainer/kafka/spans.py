@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from drainer.errors import Interrupted, Refused, Unresumable
+from drainer.errors import Interrupted, Passing, Unresumable
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.loss import recreated
 from drainer.kafka.reader import FetchedBatch, KafkaMessage, RangeReader
@@ -61,7 +61,7 @@ def read_spans(
     ``prefetch_bytes`` and a batch. ``reader`` is the name of a group without members, which the
     broker uses for quotas and rights.
 
-    Raises BrokerUnreachable when nothing arrives for a while; Refused when the topic can't be read,
+    Raises BrokerUnreachable when nothing arrives for a while; Passing when the topic can't be read,
     or changes meanwhile; UsageError when librdkafka rejects the settings.
     """
     waiting = [span for span in spans if span.start < span.end]
@@ -79,7 +79,7 @@ def read_spans(
                 yield from _read(source, together)
             except (Interrupted, Unresumable) as error:
                 hint = error.hint if type(error) is Interrupted else "Try again."
-                raise Refused(str(error), hint=hint) from error
+                raise Passing(str(error), hint=hint) from error
 
 
 def first_messages(

@@ -188,7 +188,7 @@ class LoadedHandler:
         """Check a built-in handler and the schema registry; return what passed, and warnings.
 
         ``messages`` reads some messages, which are decoded. Raises UsageError if something is
-        wrong, and Refused if the registry does not answer.
+        wrong, and Passing if the registry does not answer.
         """
         check = getattr(self.target, "check_before_preview", None)
         checks, warnings = ([], []) if check is None else check(self.extras)

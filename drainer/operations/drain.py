@@ -17,7 +17,7 @@ from drainer.errors import (
     EXIT_FOUND,
     DrainerError,
     PlanNotWritten,
-    PlanRefused,
+    PlanUnready,
     handling_nothing,
     raised_as,
 )
@@ -227,7 +227,7 @@ def _plan_written(
     archived = file.archive(prepared.seen.plan) if prepared.seen else None
     forget_tasks()
     try:
-        with raised_as(PlanRefused, PlanNotWritten, hint=_ELSEWHERE):
+        with raised_as(PlanUnready, PlanNotWritten, hint=_ELSEWHERE):
             file.write(plan)
         if archived is not None:
             print_line(f"kept the earlier plan as {archived}")
@@ -333,12 +333,12 @@ def _recheck(cluster: Cluster, prepared: Prepared) -> None:
     if plan.terms.commits:
         check_inactive(cluster, plan.terms.group, plan.terms.topic)
     elif (readers := live_readers(cluster, plan.terms.group)) not in shown:
-        raise PlanRefused(readers or "", hint="Start again to get a new preview.")
+        raise PlanUnready(readers or "", hint="Start again to get a new preview.")
     found = committed_offsets(cluster, plan)
     for number, part in plan.account.partitions.items():
         # If an offset expired meanwhile, the first commit writes it again.
         if found[number] not in (part.committed, None):
-            raise PlanRefused(
+            raise PlanUnready(
                 f"partition {number}: group {plan.terms.group} moved from {part.committed} to"
                 f" {found[number]} since the preview",
                 hint="Start again to get a new preview.",

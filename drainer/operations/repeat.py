@@ -76,7 +76,12 @@ def prepare_run(
         file = plan_at(request.place, state, lambda: cluster.settings)
     if file is None or not file.exists:
         wait()
-        return prepare(cluster, request, running)
+        try:
+            return prepare(cluster, request, running)
+        except PlanRefused:
+            if file is not None:  # Another process may have begun since then.
+                file.ensure_unchanged(None)
+            raise
     file.ensure_free()
     loaded = file.load()
     terms, account = loaded.plan.terms, loaded.plan.account

@@ -9,7 +9,7 @@ from subprocess import SubprocessError
 from typing import Any
 from uuid import UUID
 
-from drainer.errors import Halted, Refused
+from drainer.errors import Halted, Passing
 from drainer.message import Message
 from drainer.model.listed import listed
 from drainer.payloads.avro import avro
@@ -102,7 +102,7 @@ class OfRegistry:
     def check(self, messages: Iterable[Message]) -> tuple[list[str], list[str]]:
         """Decode some messages. Return sentences on what can be decoded, and on what can't.
 
-        Raises Refused if the registry does not answer soon, and has not answered for any message.
+        Raises Passing if the registry does not answer soon, and has not answered for any message.
         """
         ids, wrong = dict[SchemaId, None](), list[str]()
         for message in messages:
@@ -117,7 +117,7 @@ class OfRegistry:
                 ids[schema_id] = None
             except RegistryAway as error:
                 if not ids:
-                    raise Refused(str(error), hint=error.hint) from error
+                    raise Passing(str(error), hint=error.hint) from error
                 wrong.append(f"{message} can't be decoded now: {error}")
                 break  # It answered before, so the drain may wait for it.
             except ValueError as error:

@@ -15,7 +15,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from drainer.core.merge import Record
-from drainer.errors import DrainerError, PlanNotWritten, PlanRefused, StateLost, raised_as
+from drainer.errors import DrainerError, PlanNotWritten, PlanUnready, StateLost, raised_as
 from drainer.model.plan import OffsetPlan
 from drainer.store.bucket import Bucket, open_bucket
 from drainer.store.journal import FoundJournal, JournalPieces, JournalRecords, joined, records_since
@@ -33,7 +33,7 @@ JOURNAL_INTERVAL_S = 1.5
 SILENCE_S = 3.0
 END_S = 5.0  # The end of a drain waits this long for a request that is under way.
 
-_refusing = partial(raised_as, PlanRefused, StateLost, hint="Name another place with --plan.")
+_refusing = partial(raised_as, PlanUnready, StateLost, hint="Name another place with --plan.")
 
 
 class BucketPlan(SavedPlan):

@@ -25,6 +25,7 @@ from drainer.errors import (
     PlanGone,
     PlanNotWritten,
     PlanRefused,
+    PlanUnready,
     UsageError,
 )
 from drainer.host.os_errors import describe_os, way_out
@@ -130,7 +131,7 @@ class PlanFile(SavedPlan):
                 hint="Name another folder with --plan.",
             ) from None
         except filelock.Timeout:
-            raise PlanRefused(
+            raise PlanUnready(
                 f"another drainer process uses {self.path}",
                 hint=f"To see it: `{command('watch', self.path)}`. To end it: "
                 f"`{command('stop', self.path)}`, which prints how to resume.",
@@ -243,7 +244,7 @@ class PlanFile(SavedPlan):
             self.write(plan)
             self._path.rename(aside)
         except PlanNotWritten as error:
-            raise PlanRefused(str(error), hint="Name another file with --plan.") from error
+            raise PlanUnready(str(error), hint="Name another file with --plan.") from error
         except OSError as error:
             raise PlanRefused(
                 f"can't rename the plan {self.path} to {aside.name}: {error.strerror}",

@@ -16,6 +16,7 @@ from drainer.errors import (
     PlanGone,
     PlanNotWritten,
     PlanRefused,
+    PlanUnready,
     Refused,
     TopicMissing,
     Unresumable,
@@ -132,7 +133,7 @@ class TopicPlan(SavedPlan):
                 aside.load()
             aside.write(plan)
         except PlanNotWritten as error:
-            raise PlanRefused(str(error), hint="Name another place with --plan.") from error
+            raise PlanUnready(str(error), hint="Name another place with --plan.") from error
         finally:
             aside.release()
         return aside.path
@@ -188,7 +189,7 @@ class TopicPlan(SavedPlan):
     def _claimed(self) -> Owner:
         """Claim the plan, and return this process as its owner.
 
-        Raises PlanRefused if another process was first, or has written the plan meanwhile.
+        Raises PlanUnready if another process was first, or has written the plan meanwhile.
         """
         if not self._log.epoch:
             self._read_on()
@@ -205,7 +206,7 @@ class TopicPlan(SavedPlan):
         return own
 
     def _ensure_own(self, own: Owner) -> None:
-        """Raise LockLost or PlanRefused unless this process has the highest epoch."""
+        """Raise LockLost or PlanUnready unless this process has the highest epoch."""
         winner = self._log.winner(self._log.epoch)
         if winner != own:
             who = "its claim was removed"

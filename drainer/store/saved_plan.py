@@ -13,6 +13,7 @@ from drainer.errors import (
     DrainerError,
     LockLost,
     PlanRefused,
+    PlanUnready,
     StateLost,
     StateRefused,
     UsageError,
@@ -216,7 +217,7 @@ class SavedPlan(ABC):
         """Ensure that the plan has not changed since it was loaded as ``seen``.
 
         The caller loads it before it acquires it. ``seen`` is None if there was no plan. Raises
-        PlanRefused if another process has changed it.
+        PlanUnready if another process has changed it.
         """
         found = self.load() if self.exists else None
         if found == seen:
@@ -226,7 +227,7 @@ class SavedPlan(ABC):
             return
         what = "has appeared" if seen is None else "is gone" if found is None else "has changed"
         who = holder(found.plan) if found else "another process uses it"
-        raise PlanRefused(
+        raise PlanUnready(
             f"{self.path} {what} in the meantime: {who}",
             hint="Repeat the command to see the new state.",
         )
@@ -236,7 +237,7 @@ class SavedPlan(ABC):
 
         ``began`` says whether this process has written the plan before.
         """
-        kind = LockLost if began else PlanRefused
+        kind = LockLost if began else PlanUnready
         hint = "Find where it runs, and let it end, or stop it there."
         return kind(f"another process has the plan {self.path}: {who}", hint=hint)
 
@@ -302,8 +303,8 @@ class SavedPlan(ABC):
             " with --spark-conf drainer.state=URI. If it is lost, start again from the committed"
             " offset with `drainer run` and another --plan."
         )
-        unread = UsageError, StateRefused, StateLost
-        with raised_as(PlanRefused, *unread, about=about, hint=hint):
+        lost = raised_as(PlanUnready, StateLost, about=about, hint=hint)
+        with lost, raised_as(PlanRefused, UsageError, StateRefused, about=about, hint=hint):
             state = self.with_reachable_state(written).account.state
             reports_since = Extension.SPARK_STATE.load().reports_since
             found: list[TaskReport] = reports_since(state, written.terms.drain_id)

@@ -35,7 +35,18 @@ def test_brokers_that_do_not_answer_are_tried_again_by_a_scheduler(command: Comm
     refused = command("run", *what, code=3)
     tried = command("run", *what, "--or-resume", code=4)
     assert tried.error == refused.error
-    assert tried.hint == "Run it again once the brokers answer."
+    assert tried.hint == refused.hint
+
+
+def test_a_group_in_use_is_tried_again_by_a_scheduler(command: Command) -> None:
+    topic = command.topic(operations(4))
+    member = topic.live_member(command.group(topic), "indexer-7")
+    refused, tried = command.drain(topic, code=3), command.drain(topic, "--or-resume", code=4)
+    member.close()
+    assert "indexer-7" in tried.err
+    assert refused.err.rpartition("hint: ")[2] == tried.err.rpartition("hint: ")[2]
+    command.drain(topic, "--or-resume")
+    command.ensure_drained(topic)
 
 
 def test_it_begins_goes_on_after_a_kill_and_then_does_nothing_with_the_same_exit_code(

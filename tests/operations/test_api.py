@@ -18,7 +18,7 @@ import pytest
 
 import drainer
 from drainer.engine.control import Change, Stop
-from drainer.errors import Halted, Interrupted, PlanRefused, Signalled, UsageError
+from drainer.errors import Halted, Interrupted, PlanRefused, PlanUnready, Signalled, UsageError
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import GroupLock
 from drainer.model.option import Concurrency
@@ -133,7 +133,7 @@ def test_a_resume_of_a_running_drain_says_so_before_it_looks_at_the_group(
     # and the group's offsets.
     cluster.alter_committed(backlog["group"], backlog["topic"], {0: MESSAGES})
     try:
-        with pytest.raises(PlanRefused, match="another drainer process uses") as caught:
+        with pytest.raises(PlanUnready, match="another drainer process uses") as caught:
             drainer.resume(backlog["plan"], client=backlog["client"], handler=Slow)
     finally:
         running.release()

@@ -23,6 +23,7 @@ from drainer.errors import (
     LockHeld,
     PlanNotWritten,
     PlanRefused,
+    PlanUnready,
     Refused,
     Signalled,
     TopicMissing,
@@ -360,7 +361,7 @@ def test_a_plan_that_a_drain_works_with_is_kept_even_if_nothing_was_handled(stor
     other = PlanFile(story.file.path)
     other.acquire()
     try:
-        with pytest.raises(PlanRefused, match="another drainer process"):
+        with pytest.raises(PlanUnready, match="another drainer process"):
             story.prepared()
     finally:
         other.release()
@@ -391,7 +392,7 @@ def test_a_disk_without_room_for_the_first_plan_is_refused(
 
     with monkeypatch.context() as broken:
         broken.setattr(PlanFile, "write", full)
-        with pytest.raises(PlanRefused, match="disk full") as caught:
+        with pytest.raises(PlanUnready, match="disk full") as caught:
             story.drain(story.prepared())
 
     assert "resume" not in (caught.value.hint or "")
@@ -405,7 +406,7 @@ def test_a_plan_that_went_on_before_the_yes_is_not_resumed_from_what_was_shown(
     prepared = story.prepared_to_resume()
     assert story.drain(story.prepared_to_resume()).exit_code == 0
 
-    with pytest.raises(PlanRefused, match="has changed"):
+    with pytest.raises(PlanUnready, match="has changed"):
         story.drain(prepared)
 
     assert story.committed == MESSAGES

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from builders import changed, counts, progress_at
-from drainer.errors import EXIT_CLASS_WAITS, EXIT_DEAD_LETTERS, EXIT_DONE, PlanRefused
+from drainer.errors import EXIT_CLASS_WAITS, EXIT_DEAD_LETTERS, EXIT_DONE, PlanRefused, PlanUnready
 from drainer.handler import Handler
 from drainer.handlers import Count
 from drainer.handlers.produce import Produce
@@ -91,6 +91,18 @@ def test_a_drain_that_was_killed_after_its_last_message_goes_on_to_commit(story:
     assert isinstance(prepared, Prepared)
     assert story.drain(prepared).exit_code == EXIT_DONE
     assert story.committed == MESSAGES
+
+
+def test_a_plan_that_another_process_writes_while_this_one_waits_may_be_tried_again(
+    story: Story,
+) -> None:
+    asked = request(story)
+
+    def begin() -> None:
+        story.write_plan(20)
+
+    with pytest.raises(PlanUnready, match="has appeared in the meantime"):
+        prepare_run(story.cluster, asked, LocalSettings(), wait=begin)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from builders import changed
 from drainer.core.merge import Record
-from drainer.errors import PlanGone, PlanNotWritten, PlanRefused
+from drainer.errors import PlanGone, PlanNotWritten, PlanRefused, PlanUnready
 from drainer.host.trust import read_own
 from drainer.model.plan import OffsetPlan
 from drainer.store import atomic_file, plan_file
@@ -205,7 +205,7 @@ def test_a_link_to_a_plan_is_that_plan_with_its_journal_and_lock(file: PlanFile)
     assert linked.load() == file.load()
     assert linked.load().records == 1
     file.acquire()
-    with pytest.raises(PlanRefused, match="another drainer process uses"):
+    with pytest.raises(PlanUnready, match="another drainer process uses"):
         linked.acquire()
     file.release()
     linked.write(LATER)
@@ -463,12 +463,12 @@ def test_a_plan_that_changed_since_it_was_looked_at_is_refused(
     change: Callable[[PlanFile], object], error: str, file: PlanFile
 ) -> None:
     file.start_journal(PLAN.terms.drain_id, PLAN.account.generation)
-    with pytest.raises(PlanRefused, match="has appeared"):
+    with pytest.raises(PlanUnready, match="has appeared"):
         file.ensure_unchanged(None)
     seen = file.load()
     change(file)
 
-    with pytest.raises(PlanRefused, match=error) as caught:
+    with pytest.raises(PlanUnready, match=error) as caught:
         file.ensure_unchanged(seen)
 
     assert caught.value.hint
@@ -504,7 +504,7 @@ def test_a_finished_plan_is_set_aside_with_its_journal_folded_in(file: PlanFile)
     assert known != PLAN
 
     for at in range(4):  # a full disk, or a folder that takes no new name
-        with trouble(at, 0, kills=False), pytest.raises(PlanRefused, match="No space") as caught:
+        with trouble(at, 0, kills=False), pytest.raises(PlanUnready, match="No space") as caught:
             file.archive(known)
         assert "--plan" in (caught.value.hint or "")
         assert file.load().plan == known

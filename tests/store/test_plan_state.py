@@ -8,7 +8,7 @@ import pytest
 
 from builders import changed, counts, progress_at
 from drainer.core.merge import Record
-from drainer.errors import PlanRefused
+from drainer.errors import PlanRefused, PlanUnready
 from drainer.model.account import StateReference
 from drainer.model.claims import ALL, Shard, Stream
 from drainer.model.plan import OffsetPlan
@@ -92,7 +92,7 @@ def test_spoilt_records_are_noticed(file: PlanFile, state: State) -> None:
 
 def test_a_state_that_is_gone_is_refused(file: PlanFile, state: State) -> None:
     state.remove()
-    with pytest.raises(PlanRefused, match="has no state of this drain") as caught:
+    with pytest.raises(PlanUnready, match="has no state of this drain") as caught:
         file.load()
     assert "orders.plan.json" in str(caught.value)
     assert "drainer run" in (caught.value.hint or "")

@@ -18,7 +18,14 @@ from unittest.mock import patch
 import pytest
 
 from builders import changed
-from drainer.errors import DrainerError, LockLost, PlanGone, PlanNotWritten, PlanRefused
+from drainer.errors import (
+    DrainerError,
+    LockLost,
+    PlanGone,
+    PlanNotWritten,
+    PlanRefused,
+    PlanUnready,
+)
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.compacted import CompactedTopic
 from drainer.kafka.settings import ClientSettings
@@ -202,13 +209,13 @@ def test_of_two_processes_that_have_read_the_plan_one_writes_it(place: Place) ->
     first, second = place.process(), place.process()
     first.acquire()
     if place.kind == "file":
-        with pytest.raises(PlanRefused, match="another drainer process uses"):
+        with pytest.raises(PlanUnready, match="another drainer process uses"):
             second.acquire()
         return
     second.acquire()
     assert first.load() == second.load()
     first.write(at(8))
-    with pytest.raises(PlanRefused, match="another process has the plan"):
+    with pytest.raises(PlanUnready, match="another process has the plan"):
         second.write(at(9))
     assert seen(place).plan == at(8)
 
@@ -419,5 +426,5 @@ def test_a_plan_that_changed_meanwhile_is_refused_by_the_name_of_who_has_it(plac
     plan = begun(place)
     known = plan.load()
     plan.write(at(8))
-    with pytest.raises(PlanRefused, match="has changed in the meantime"):
+    with pytest.raises(PlanUnready, match="has changed in the meantime"):
         plan.ensure_unchanged(known)

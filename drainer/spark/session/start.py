@@ -28,7 +28,7 @@ from pyspark import __version__ as version
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from drainer.errors import DrainerError, Refused
+from drainer.errors import DrainerError, Passing, Refused
 from drainer.host.calls import in_a_thread
 from drainer.loading.extensions import ensure_installed
 from drainer.spark.session import archive
@@ -328,7 +328,7 @@ def awaited(
 def _ensure_master(master: str) -> None:
     """Ensure that something listens at a master's address. Spark itself would try for a minute.
 
-    Raises Refused.
+    Raises Passing.
     """
     found = _AT.match(master)
     failed: OSError | None = None
@@ -343,7 +343,7 @@ def _ensure_master(master: str) -> None:
         else:
             return
     if failed is not None:
-        raise Refused(
+        raise Passing(
             f"Spark's master does not answer at {master}: {failed}",
             hint="Use the URL that the master's web page shows.",
         )
