@@ -40,6 +40,7 @@ from drainer.model.terms import BY_HANDLER, PayloadSettings
 from drainer.operations.drain import Callbacks
 from drainer.operations.drain import drain as run_drain
 from drainer.operations.group import await_inactive
+from drainer.operations.hand_over import handed_over
 from drainer.operations.repeat import prepare_run
 from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.operations.start import Prepared, Request
@@ -176,7 +177,8 @@ def drain(
     ).configured(settings.options)
     with Cluster.connect(connection) as cluster:
         await_inactive(cluster, group, topic, settings, on_message)
-        prepared = prepare_run(cluster, request, settings, or_resume=or_resume)
+        watch = partial(handed_over, cluster, most_s=settings.hand_over_s, print_line=on_message)
+        prepared = prepare_run(cluster, request, settings, or_resume=or_resume, hand_over=watch)
         if isinstance(prepared, Summary):
             return done(prepared)
         return _finish(*(cluster, prepared, settings, control), on_preview, on_status, on_message)

@@ -55,7 +55,9 @@ def run(
     # These import the engine and librdkafka, which the help does not need.
     from drainer.cli import draining  # noqa: PLC0415
     from drainer.operations.group import await_inactive  # noqa: PLC0415
+    from drainer.operations.hand_over import handed_over  # noqa: PLC0415
     from drainer.operations.repeat import prepare_run  # noqa: PLC0415
+    from drainer.operations.resume import ResumeRequest  # noqa: PLC0415
 
     with oversight.serving(terminal) as metrics:
         engines.ensure_used(context)
@@ -73,13 +75,18 @@ def run(
         with retried if or_resume else nullcontext(), connect(settings) as cluster:
             names = request.group, request.topic
             await_group = partial(await_inactive, cluster, *names, running, terminal.print_line)
+            hand_over_s = 0.0 if dry_run else running.hand_over_s
             prepared = prepare_run(
                 *(cluster, request, running),
                 or_resume=or_resume,
                 state=engines.state,
-                engine=PROCESS if spark is None else SPARK,
-                asks=dry_run or not oversight.yes,
+                again=ResumeRequest(
+                    engine=PROCESS if spark is None else SPARK, asks=dry_run or not oversight.yes
+                ),
                 wait=await_group,
+                hand_over=partial(
+                    handed_over, cluster, most_s=hand_over_s, print_line=terminal.print_line
+                ),
             )
             if isinstance(prepared, Summary):
                 return draining.show_ended(terminal, prepared, oversight)

@@ -57,6 +57,7 @@ class EventKind(StrEnum):
     WENT_ON = "went on"
     JOINED = "consumers joined"  # The group got members while the drain was running.
     ENDED = "ended"
+    HANDED_OVER = "handed over"  # Consumers went on where the drain had ended.
     UNDONE = "undone"
 
 
@@ -346,7 +347,7 @@ class Account(JsonRecord):
     @property
     def running(self) -> bool:
         """Whether the last run did not note how it ended. If so, the plan has a journal."""
-        ends = (EventKind.ENDED, EventKind.UNDONE)
+        ends = (EventKind.ENDED, EventKind.HANDED_OVER, EventKind.UNDONE)
         return bool(self.history) and self.history[-1].what not in ends
 
     @property

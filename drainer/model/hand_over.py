@@ -58,7 +58,7 @@ class PartitionHandOver:
         begins_at: the offset that the drain committed, where consumers begin.
         committed: the first other offset that the group had; None if it had none, or no offset.
         reader: the member that had the partition last.
-        unread_s: the time of the last look before a member had it.
+        unread_s: the time of the last look before a member had it, or else of the drain's end.
     """
 
     begins_at: int
@@ -128,14 +128,15 @@ class HandOver:
         """Return the partitions in one of these states."""
         return {n: each for n, each in self.partitions.items() if each.state in states}
 
-    def is_over(self, now_s: float) -> bool:
+    def is_over(self, now_s: float, begun_s: float = 0.0) -> bool:
         """Return whether there is nothing more to wait for.
 
-        A reader with nothing new to read is watched for IDLE_S: if it did not start at the group's
-        offset, its first commit shows that.
+        A reader with nothing new to read is watched for IDLE_S since the first look at ``begun_s``:
+        if it did not start at the group's offset, its first commit shows that.
         """
         idle = self.of(HandOverState.NOTHING_NEW).values()
-        return not self.of(*_OPEN) and all(now_s - each.unread_s >= IDLE_S for each in idle)
+        idle_s = [now_s - max(each.unread_s, begun_s) for each in idle]
+        return not self.of(*_OPEN) and all(each >= IDLE_S for each in idle_s)
 
     @property
     def is_good(self) -> bool:

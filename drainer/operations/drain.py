@@ -14,7 +14,6 @@ from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import (
     EXIT_DEAD_LETTERS,
     EXIT_DONE,
-    EXIT_FOUND,
     DrainerError,
     PlanNotWritten,
     PlanUnready,
@@ -27,7 +26,6 @@ from drainer.kafka.committer import GroupCommitter
 from drainer.kafka.dead_letters import originals_kept
 from drainer.kafka.lock import GroupLock
 from drainer.loading.extensions import Extension
-from drainer.model.listed import round_duration
 from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan
 from drainer.model.resuming import Resuming
@@ -37,7 +35,7 @@ from drainer.model.terms import Terms
 from drainer.operations.engine import LocalContext
 from drainer.operations.examine import added_partitions
 from drainer.operations.group import check_inactive, committed_offsets, live_readers, locked
-from drainer.operations.hand_over import watch_hand_over
+from drainer.operations.hand_over import handed_over
 from drainer.operations.passes import in_passes
 from drainer.operations.policy import resolve_policy
 from drainer.operations.resume import resumed, resuming_by
@@ -148,21 +146,13 @@ def drain(
             summary = replace(_drain(prepared, context), resuming=given())
             summary = _with_letters(cluster, prepared.plan.terms, summary)
             server.end(summary)
-    return _handed_over(context, summary)
-
-
-def _handed_over(context: LocalContext, summary: Summary) -> Summary:
-    """Watch how consumers take over, if that is wanted and everything is done."""
-    most_s = context.running.hand_over_s
-    if not most_s or not (start := summary.begin_words):
-        return summary
-    context.print_line(f"{start} drainer watches them for up to {round_duration(most_s)}")
-    found = watch_hand_over(
-        *(context.cluster, context.plan.terms, summary, most_s, context.runtime),
-        show=lambda: context.observe(summary.last),
+    return handed_over(
+        *(cluster, prepared.file, plan.terms, summary),
+        most_s=context.running.hand_over_s,
+        print_line=print_line,
+        runtime=runtime,
+        show=lambda: observe(summary.last),
     )
-    is_bad = summary.exit_code == EXIT_DONE and not found.is_good
-    return replace(summary, hand_over=found, exit_code=EXIT_FOUND if is_bad else summary.exit_code)
 
 
 def _beginning(prepared: Prepared, resuming: Resuming) -> Prepared:

@@ -4,17 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 
-from drainer.engine.runtime import Runtime
+from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.signals import interrupt, signals_to
-from drainer.errors import Refused
+from drainer.errors import EXIT_DONE, EXIT_FOUND, DrainerError, Refused
 from drainer.kafka.cluster import Cluster
+from drainer.model.account import Event, EventKind
 from drainer.model.hand_over import HandOver, Look, PartitionHandOver
 from drainer.model.listed import round_duration
+from drainer.model.plan import OffsetPlan
 from drainer.model.status import Summary
 from drainer.model.terms import Terms
+from drainer.store.saved_plan import SavedPlan
 
 LOOK_EVERY_S = 0.5
+
+
+def handed_over(
+    cluster: Cluster,
+    file: SavedPlan,
+    terms: Terms,
+    summary: Summary,
+    *,
+    most_s: float,
+    print_line: Callable[[str], None],
+    runtime: Runtime = THIS_PROCESS,
+    show: Callable[[], None] = lambda: None,
+) -> Summary:
+    """Watch how consumers take over, if that is wanted, everything is done, and nobody saw it yet.
+
+    If they take over, the plan's history notes that. If not, or if the process is killed meanwhile,
+    the next command that finds the drain over watches again.
+    """
+    was_seen = any(each.what is EventKind.HANDED_OVER for each in summary.history[-1:])
+    if not most_s or was_seen or not (start := summary.begin_words):
+        return summary
+    print_line(f"{start} drainer watches them for up to {round_duration(most_s)}")
+    found = watch_hand_over(cluster, terms, summary, most_s, runtime, show)
+    if found.is_good:
+        try:
+            _note(file, found, runtime)
+        except DrainerError as error:
+            print_line(f"warning: the plan does not have the hand-over: {error}")
+    is_bad = summary.exit_code == EXIT_DONE and not found.is_good
+    return replace(summary, hand_over=found, exit_code=EXIT_FOUND if is_bad else summary.exit_code)
+
+
+def _note(file: SavedPlan, found: HandOver, runtime: Runtime) -> None:
+    """Note the hand-over in the history of the plan, unless somebody has gone on with the plan."""
+    file.acquire()
+    try:
+        terms, account = (plan := file.load().plan).terms, plan.account
+        if account.over is not None:
+            what = EventKind.HANDED_OVER, runtime.user(), None, (str(found),)
+            file.write(OffsetPlan(terms, account.with_event(Event(runtime.now(), *what))))
+    finally:
+        file.release()
 
 
 def watch_hand_over(
@@ -31,18 +77,20 @@ def watch_hand_over(
     lock on the group must have been released. This changes nothing. SIGINT, SIGTERM and SIGHUP end
     it.
     """
-    begun_s = runtime.uptime()
+    ended_s = begun_s = runtime.uptime()
+    if (ended := summary.ended_before) is not None:
+        ended_s -= (runtime.wall() - datetime.fromisoformat(ended)).total_seconds()
     # Everything is done, so the drain has committed its watermarks. Consumers may have committed
     # other offsets since.
     found = HandOver(
         {
-            number: PartitionHandOver(part.watermark, unread_s=begun_s)
+            number: PartitionHandOver(part.watermark, unread_s=ended_s)
             for number, part in summary.partitions.items()
         }
     )
     try:
         with signals_to(interrupt):
-            while not found.is_over(runtime.uptime()):
+            while not found.is_over(runtime.uptime(), begun_s):
                 show()
                 why = ""
                 try:

@@ -8,7 +8,7 @@ place, another user may have written the plan.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from drainer.engine.preview import PROCESS
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE, PlanRefused
@@ -33,7 +33,7 @@ from drainer.model.status import (
 from drainer.model.terms import PayloadSettings, Terms
 from drainer.operations.passes import waiting
 from drainer.operations.policy import resolve_policy
-from drainer.operations.resume import ResumeRequest, prepare_resume
+from drainer.operations.resume import AS_PLANNED, ResumeRequest, prepare_resume
 from drainer.operations.start import (
     Prepared,
     Request,
@@ -42,7 +42,7 @@ from drainer.operations.start import (
     prepare,
 )
 from drainer.store.plan_file import plan_at
-from drainer.store.saved_plan import LoadedPlan
+from drainer.store.saved_plan import LoadedPlan, SavedPlan
 
 Given = Mapping[str, str]
 
@@ -54,9 +54,11 @@ def prepare_run(
     *,
     or_resume: bool = True,
     state: str | None = None,
-    engine: str = PROCESS,
-    asks: bool = False,
+    again: ResumeRequest = AS_PLANNED,
     wait: Callable[[], None] = lambda: None,
+    hand_over: Callable[[SavedPlan, Terms, Summary], Summary] = lambda file, terms, summary: (
+        summary
+    ),
 ) -> Prepared | Summary:
     """Prepare a new drain. With ``or_resume``, prepare to resume the plan that is there already.
 
@@ -64,9 +66,9 @@ def prepare_run(
 
     Args:
         state: the place that a person gave for the reports of Spark's tasks.
-        engine: the name of the engine that will drain.
-        asks: whether a person reads the warnings, and has to confirm the drain after that.
+        again: the engine of a resume, and whether a person is asked. The rest is the request's.
         wait: called before any check of the group, unless the drain is over.
+        hand_over: called with how a drain ended that is over, to watch its hand-over if need be.
 
     Raises PlanRefused if the plan is of another drain, if it names another handler or destination,
     or if the group was put back; and what ``prepare`` and ``prepare_resume`` raise.
@@ -90,13 +92,14 @@ def prepare_run(
     _ensure_same(cluster, loaded, request, running.options or {})
     classes = _classes(account.classes, request.classes)
     if (end := account.over) is not None and (account.complete or classes.stops):
-        return _ended(loaded, end)
+        return hand_over(file, terms, _ended(loaded, end))
     wait()
-    again = ResumeRequest(
-        *(request.failures, classes, request.client_config),
+    again = replace(
+        again,
+        failures=request.failures,
+        classes=classes,
+        client_config=request.client_config,
         limits=request.limits or False,
-        engine=engine,
-        asks=asks,
     )
     handler = request.handler
     return prepare_resume(

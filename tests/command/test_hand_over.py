@@ -53,6 +53,38 @@ def test_a_signal_ends_the_watch_and_the_lock_is_gone_by_then(
     assert ended.answer["status"] == "done"
 
 
+def test_a_watch_that_was_killed_is_made_up_for_until_the_hand_over_was_seen(
+    command: Command,
+) -> None:
+    topic = command.topic(distinct(COUNT))
+    words = ("--or-resume", "-o", "json", "--hand-over")
+    killed = command.begin(topic, *words, "1m")
+    killed.prints("drainer watches them")
+    killed.kill()
+
+    unseen = command.drain(topic, *words, "1s", code=7).answer
+    command.ensure_drained(topic, once=True)
+    again = command.begin(topic, *words, "1m")
+    again.prints("drainer watches them")
+    topic.produce(distinct(2))
+    member = topic.live_member(command.group(topic), "indexer-7")
+    while (message := member.poll(1.0)) is None or message.error():
+        pass
+    member.commit(message=message, asynchronous=False)
+    seen = again.ends(0).answer
+    member.close()
+    over = command.drain(topic, *words, "1m")
+
+    assert unseen["hand_over"]["verdict"] == "not handed over: 1 partition (after 1s)"
+    assert seen["hand_over"]["is_good"]
+    assert "drainer watches them" not in over.err, "the plan has it"
+    assert over.answer["hand_over"] is None
+    assert [each["ended_before"] for each in (unseen, seen, over.answer)] == [
+        next(each["at"] for each in over.answer["history"] if each["what"] == "ended")
+    ] * 3
+    assert over.answer["history"][-1]["what"] == "handed over"
+
+
 def test_a_consumer_that_takes_over_leaves_the_exit_code_0(command: Command) -> None:
     topic = command.topic(distinct(COUNT))
     running = command.begin(topic, "--hand-over", "1m", "-o", "json")

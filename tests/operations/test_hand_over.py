@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import drainer
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.errors import EXIT_DONE, EXIT_FOUND, UsageError
 from drainer.kafka.cluster import Cluster
+from drainer.model import hand_over
 from drainer.model.hand_over import HandOverState
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Status, Summary
@@ -212,6 +214,25 @@ def test_offsets_that_are_gone_as_soon_as_the_drain_ends_are_an_overlap(group: G
 
     assert [each.state for each in found.partitions.values()] == ["overlap"] * 2
     assert not found.is_good
+
+
+def test_consumers_had_time_since_the_drain_ended_before_the_watch_began(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drained = group.drain(lambda group: None, "0s")
+    produce_and_consume(group)
+    numbers = tuple(drained.partitions)
+    while min(group.cluster.committed(group.name, group.topic.name, numbers).values()) == COUNT:
+        group.over.wait(0.1)
+    monkeypatch.setattr(hand_over, "FASTEST", 1)
+    terms = PlanFile(group.folder / "plan.json").load().plan.terms
+    ended = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
+
+    found = watch_hand_over(
+        group.cluster, terms, replace(drained, ended_before=ended), 20.0, THIS_PROCESS
+    )
+
+    assert [each.state for each in found.partitions.values()] == ["continued"] * 2
 
 
 def test_offsets_that_another_tool_skips_are_in_doubt(group: Group) -> None:

@@ -35,7 +35,7 @@ WORDS = {
     "AfterDead": ["continue", "park"],
     "EventKind": [
         *("begun", "resumed", "changed", "paused", "unpaused", "went on", "consumers joined"),
-        *("ended", "undone"),
+        *("ended", "handed over", "undone"),
     ],
     "OnFailure": ["halt", "dead-letter", "park", "skip"],
     "Outcome": ["unsplit", "done", "skipped", "failed", "dead"],
