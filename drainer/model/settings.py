@@ -344,7 +344,7 @@ class LocalSettings(JsonRecord):
         live=True,
     )
     hand_over_s: OrText[float] = _drain(
-        "At the end, wait up to this time for consumers, and check where they begin.",
+        "At the end, wait up to this time for consumers to take over; exit code 7 if they don't.",
         0.0,
         DURATION,
         live=True,

@@ -42,7 +42,7 @@ _LOCAL = re.compile(r"(^|,)\s*(localhost|127\.|\[::1\])")
 NAME = ValueType("NAME", parse_name)
 _of_job = partial(option, panel="Job")
 _PLAN = Option(
-    "Offset plan. It has to outlive the pod and its node.",
+    "Offset plan, which has to outlive the node: kafka://TOPIC, s3://, gs://, az:// or a file.",
     "kafka://drainer-plans",
     PLAN,
     panel="Drain",
