@@ -153,6 +153,8 @@ class BucketPlan(SavedPlan):
             found = self._bucket.tagged(self._name)
             if found is not None and found[0] in self._unanswered:
                 tag = self._bucket.replace(self._name, data, found[1])
+            if tag is None and found is None and self._written:
+                raise self.gone(f"the plan {self.path} was removed or moved")
             if tag is None:
                 who = holder_of(found and found[0])
                 raise self.taken(who, began=bool(self._written))

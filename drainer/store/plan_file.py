@@ -22,7 +22,6 @@ import filelock
 from drainer.core.merge import Record
 from drainer.errors import (
     DrainerError,
-    PlanGone,
     PlanNotWritten,
     PlanRefused,
     PlanUnready,
@@ -222,11 +221,7 @@ class PlanFile(SavedPlan):
         """Return PlanGone if the cause shows that the plan's folder is gone, else the error."""
         if not (self._written and isinstance(cause, FileNotFoundError)):
             return error
-        return PlanGone(
-            f"the folder of the plan {self.path} was removed or moved",
-            hint="If it was moved, resume the plan from there. If not, start again with `drainer"
-            " run`. It starts at the committed offset, and repeats what is done above it.",
-        )
+        return self.gone(f"the folder of the plan {self.path} was removed or moved")
 
     def append(self, record: Record) -> None:
         try:

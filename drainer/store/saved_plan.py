@@ -12,6 +12,7 @@ from drainer.core.merge import Record, TaskReport, fold
 from drainer.errors import (
     DrainerError,
     LockLost,
+    PlanGone,
     PlanRefused,
     PlanUnready,
     StateLost,
@@ -240,6 +241,14 @@ class SavedPlan(ABC):
         kind = LockLost if began else PlanUnready
         hint = "Find where it runs, and let it end, or stop it there."
         return kind(f"another process has the plan {self.path}: {who}", hint=hint)
+
+    def gone(self, how: str) -> PlanGone:
+        """Return the error for a plan that somebody has removed or moved while this drain runs."""
+        return PlanGone(
+            how,
+            hint="If it was moved, resume the plan from there. If not, start again with `drainer"
+            " run`. It starts at the committed offset, and repeats what is done above it.",
+        )
 
     def rollback(self, first: OffsetPlan, aside: PlanPlace | None) -> None:
         """Remove the first plan of a drain that handled nothing, and bring back the archived one.

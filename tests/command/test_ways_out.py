@@ -48,7 +48,7 @@ SHOWN = {
     ("policy/dead_letter.py", "_split_headers"): "the same hint as that of _parse_place",
     ("store/saved_plan.py", "with_reachable_state"): "of Spark's state",
     ("store/saved_plan.py", "_reported"): "of Spark's state",
-    ("store/plan_file.py", "_gone_or"): "of a folder that is moved meanwhile",
+    ("store/saved_plan.py", "gone"): "of a plan that is moved meanwhile",
 }
 
 

@@ -12,7 +12,7 @@ from obstore.exceptions import GenericError
 from obstore.store import MemoryStore
 
 from builders import changed
-from drainer.errors import LockLost, PlanNotWritten, PlanRefused, StateRefused, UsageError
+from drainer.errors import LockLost, PlanGone, PlanNotWritten, PlanRefused, StateRefused, UsageError
 from drainer.store import plan_bucket
 from drainer.store.bucket import Bucket
 from drainer.store.place import uri_to_keep, uri_to_open
@@ -74,6 +74,16 @@ def test_what_was_written_is_loaded(store: Store) -> None:
 def test_a_plan_that_is_not_there_is_refused(store: Store) -> None:
     with pytest.raises(PlanRefused, match=r"the plan s3://bucket.* does not exist"):
         BucketPlan(URI).load()
+
+
+def test_a_plan_that_is_removed_while_it_is_written_is_gone(store: Store) -> None:
+    """Another process may begin a new one, which a resume would not know from this one."""
+    plan = BucketPlan(URI)
+    plan.write(PLAN)
+    store.delete(NAME)
+    with pytest.raises(PlanGone, match=r"the plan s3://bucket.* was removed"):
+        plan.write(changed(PLAN, generation=100))
+    assert not plan.exists
 
 
 @given(
