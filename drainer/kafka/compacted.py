@@ -27,7 +27,7 @@ from drainer.kafka.reader import RangeReader
 from drainer.kafka.settings import ISOLATION, ClientSettings
 from drainer.kafka.spans import BATCH_BYTES, PREFETCH_BYTES, SPAN_SILENCE_S
 
-# All records are in this partition, because claims need one order. More partitions, which somebody
+# All records are in this partition, because bids need one order. More partitions, which somebody
 # may add, change nothing.
 PARTITION = 0
 REPLICAS_MOST = 3

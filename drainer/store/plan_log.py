@@ -1,14 +1,14 @@
 """The records of a plan in a compacted topic, and who owns the plan according to them.
 
 Kafka has no compare-and-set, so the order of the log decides. A process that wants to write appends
-a claim, with an epoch above all that it knows, and reads to the end of the log. The first claim of
-an epoch wins. Whoever finds that its claim was not the first, or that there is a higher epoch, does
-not write any more.
+a bid, with an epoch above all that it knows, and reads to the end of the log. The first bid of an
+epoch wins. Whoever finds that its bid was not the first, or that there is a higher epoch, does not
+write any more.
 
 Compaction may run at any moment, and removes any record that has a later one of the same key. So
 the key of each record has its epoch and its process::
 
-    NAME/EPOCH/OWNER/claim                      who took the plan, and when
+    NAME/EPOCH/OWNER/bid                        who took the plan, and when
     NAME/EPOCH/OWNER/plan/SLOT/PART             a part of the whole plan
     NAME/EPOCH/OWNER/journal/GENERATION/PIECE   what has finished since then
 
@@ -16,9 +16,9 @@ Why that is enough:
 
 1. No two processes share a key. So whatever a process writes that has lost the plan without knowing
    it can only replace records of its own.
-2. A claim is written once, and no tombstone follows it. So compaction never removes one, and the
-   first claim of an epoch stays the first. Whoever has read the log up to some offset knows all
-   claims below that, even if the log was compacted meanwhile. A claim takes about 200 bytes.
+2. A bid is written once, and no tombstone follows it. So compaction never removes one, and the
+   first bid of an epoch stays the first. Whoever has read the log up to some offset knows all
+   bids below that, even if the log was compacted meanwhile. A bid takes about 200 bytes.
 3. A process writes a plan into its two slots by turns, and each part names the number of the write
    and the digest of the whole. While one slot is half-written, the other has the plan before it. A
    write that failed is repeated in its own slot.
@@ -26,7 +26,7 @@ Why that is enough:
    complete one, with the journal of the same process. Nothing depends on where these records are in
    the log, so nothing depends on which older records are still there. If some records are replaced
    while a process reads, it may see an older plan, or none that is complete. But then there is more
-   to read, and a claim fails if what follows changes what the process knew.
+   to read, and a bid fails if what follows changes what the process knew.
 5. Everything that a plan or a journal has as finished was finished, whoever wrote it. So a late
    record of a process that has lost the plan is never wrong. Once the next owner has written its
    plan, the record is ignored, and what it has as finished may be repeated.
@@ -49,19 +49,19 @@ _ANOTHER = "Or name another plan with --plan."
 PART_BYTES = 512 * 1024  # Less than brokers accept in a record by default, which is 1 MiB.
 SLOTS = 2
 DIGITS_MOST = 18  # A number in a key has at most this many. Python parses no more than 4,300.
-_CLAIM, _PLAN, _JOURNAL = "claim", "plan", "journal"
+_BID, _PLAN, _JOURNAL = "bid", "plan", "journal"
 
 
 class Owner(NamedTuple):
-    """A process that claims a plan, and the epoch of its claim."""
+    """A process that bids for a plan, and the epoch of its bid."""
 
     epoch: int
     token: str
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """The content of a claim. ``by`` is the person at a host, and ``at`` the time."""
+class Bid:
+    """The content of a bid. ``by`` is the person at a host, and ``at`` the time."""
 
     format: str
     by: str
@@ -99,7 +99,7 @@ class PlanLog:
         self.name = name
         # The latest values, by owner and the rest of the key.
         self._values: dict[tuple[Owner, str], bytes] = {}
-        self._claims: dict[Owner, Claim] = {}  # In the order of the log.
+        self._bids: dict[Owner, Bid] = {}  # In the order of the log.
         self._snapshot: Snapshot | None = None
         self._is_known = False
 
@@ -115,25 +115,25 @@ class PlanLog:
         self._is_known = False
         if record.value is None:
             self._values.pop(key, None)
-        elif rest != _CLAIM:
+        elif rest != _BID:
             self._values[key] = record.value
-        elif owner not in self._claims:
+        elif owner not in self._bids:
             with suppress(ValueError):
-                claim = decode_line(record.value, Claim)
-                PLAN_TOPIC.ensure_read(claim.format, PlanRefused, _ANOTHER)
-                self._claims[owner] = claim
+                bid = decode_line(record.value, Bid)
+                PLAN_TOPIC.ensure_read(bid.format, PlanRefused, _ANOTHER)
+                self._bids[owner] = bid
 
     @property
     def epoch(self) -> int:
-        """The highest epoch that anybody has claimed; 0 if nobody has."""
-        return max((owner.epoch for owner in self._claims), default=0)
+        """The highest epoch of all bids; 0 if there is none."""
+        return max((owner.epoch for owner in self._bids), default=0)
 
     def winner(self, epoch: int) -> Owner | None:
-        """Return who claimed an epoch first."""
-        return next((owner for owner in self._claims if owner.epoch == epoch), None)
+        """Return whose bid was the first of an epoch."""
+        return next((owner for owner in self._bids if owner.epoch == epoch), None)
 
-    def claim(self, owner: Owner) -> Claim:
-        return self._claims[owner]
+    def bid(self, owner: Owner) -> Bid:
+        return self._bids[owner]
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -169,9 +169,9 @@ class PlanLog:
             key = self._key(owner, f"{_PLAN}/{number % SLOTS}/{index}")
             yield KeyedRecord(key, encode_line(head) + piece)
 
-    def claiming(self, owner: Owner, claim: Claim) -> KeyedRecord:
-        """Return the record that claims the plan."""
-        return KeyedRecord(self._key(owner, _CLAIM), encode_line(claim))
+    def bidding(self, owner: Owner, bid: Bid) -> KeyedRecord:
+        """Return the record that bids for the plan."""
+        return KeyedRecord(self._key(owner, _BID), encode_line(bid))
 
     def piece(self, owner: Owner, generation: int, number: int, lines: bytes) -> KeyedRecord:
         """Return the record of a piece of a journal."""
@@ -183,7 +183,7 @@ class PlanLog:
         """Yield tombstones for what the complete plan of an owner has made useless.
 
         These are all records of lower epochs, and the owner's journals of generations ``below`` a
-        given one, or all its journals. With ``whole``, the plan itself is buried, too. Claims stay.
+        given one, or all its journals. With ``whole``, the plan itself is buried, too. Bids stay.
         """
         for other, rest in self._values:
             is_own = other == owner
@@ -193,9 +193,9 @@ class PlanLog:
                 yield KeyedRecord(self._key(other, rest), None)
 
     def _newest(self) -> Snapshot | None:
-        for epoch in sorted({owner.epoch for owner in self._claims}, reverse=True):
+        for epoch in sorted({owner.epoch for owner in self._bids}, reverse=True):
             owner = self.winner(epoch)
-            assert owner is not None, "somebody has claimed this epoch"
+            assert owner is not None, "somebody has bid with this epoch"
             slots = (self._complete(owner, slot) for slot in range(SLOTS))
             if found := [each for each in slots if each is not None]:
                 return max(found, key=lambda each: each.number)
@@ -233,7 +233,7 @@ def _parsed(name: str, key: bytes) -> tuple[Owner, str] | None:
         of, epoch, token, kind, *numbers = key.decode("ascii").split("/")
     except ValueError:
         return None
-    is_known = len(numbers) == {_CLAIM: 0, _PLAN: 2, _JOURNAL: 2}.get(kind)
+    is_known = len(numbers) == {_BID: 0, _PLAN: 2, _JOURNAL: 2}.get(kind)
     are_numbers = all(n.isdecimal() and len(n) <= DIGITS_MOST for n in (epoch, *numbers))
     if of != name or not is_known or not are_numbers:
         return None

@@ -30,15 +30,15 @@ from drainer.model.formats import PLAN_TOPIC
 from drainer.model.plan import OffsetPlan
 from drainer.store.journal import FoundJournal, JournalPieces, JournalRecords, joined, records_since
 from drainer.store.place import PlanPlace, topic_and_name
-from drainer.store.plan_log import SLOTS, Claim, KeyedRecord, Owner, PlanLog, Snapshot
+from drainer.store.plan_log import SLOTS, Bid, KeyedRecord, Owner, PlanLog, Snapshot
 from drainer.store.saved_plan import READ_TRIES, SavedPlan, holder_of, no_plan
 
 
 class TopicPlan(SavedPlan):
     """A plan in a topic. ``store/plan_log.py`` has its records, and why one process owns it.
 
-    The claim is made with the first write, when the drain has the lock on its group. An earlier
-    claim would stop a healthy drain whose plan somebody else resumes by mistake.
+    The bid is made with the first write, when the drain has the lock on its group. An earlier
+    bid would stop a healthy drain whose plan somebody else resumes by mistake.
     """
 
     def __init__(self, uri: str, settings: ClientSettings) -> None:
@@ -48,8 +48,8 @@ class TopicPlan(SavedPlan):
         topic, name = topic_and_name(uri)
         self._topic, self._log = CompactedTopic(settings, topic), PlanLog(name)
         self._owner = token_hex(8)
-        self._own: Owner | None = None  # This process, once it has claimed the plan.
-        # What this process has read of the plan. The claim fails if the plan has changed since.
+        self._own: Owner | None = None  # This process, once it has won the plan.
+        # What this process has read of the plan. The bid fails if the plan has changed since.
         self._known: object = None
         # The number of the last write, that of the last one which succeeded, and its generation.
         self._writes = self._whole = self._written = 0
@@ -93,9 +93,9 @@ class TopicPlan(SavedPlan):
         self._own, self._known, self._writes, self._whole = None, None, 0, 0
 
     def write(self, plan: OffsetPlan) -> None:
-        """Write the plan, and then ensure that no other process has claimed it."""
+        """Write the plan, and then ensure that no other process has bid for it."""
         with self._writing():
-            own = self._own or self._claimed()
+            own = self._own or self._won()
             # If the last write failed, this one must not replace the only complete plan.
             self._writes += 1 if self._writes == self._whole else SLOTS
             self._topic.write(self._log.parts(own, self._writes, plan.encode()))
@@ -186,17 +186,17 @@ class TopicPlan(SavedPlan):
                     break  # Otherwise it is being replaced now.
         return self._log.snapshot
 
-    def _claimed(self) -> Owner:
-        """Claim the plan, and return this process as its owner.
+    def _won(self) -> Owner:
+        """Bid for the plan, and return this process as its owner.
 
         Raises PlanUnready if another process was first, or has written the plan meanwhile.
         """
         if not self._log.epoch:
             self._read_on()
-        own = Owner(self._log.epoch + 1, token_hex(8))  # A claim is never written twice.
+        own = Owner(self._log.epoch + 1, token_hex(8))  # A bid is never written twice.
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        claim = Claim(str(PLAN_TOPIC), user_at_host(os.geteuid()), now)
-        self._topic.write([self._log.claiming(own, claim)])
+        bid = Bid(str(PLAN_TOPIC), user_at_host(os.geteuid()), now)
+        self._topic.write([self._log.bidding(own, bid)])
         self._read_on()
         self._ensure_own(own)
         if self._log.version != self._known:
@@ -209,10 +209,10 @@ class TopicPlan(SavedPlan):
         """Raise LockLost or PlanUnready unless this process has the highest epoch."""
         winner = self._log.winner(self._log.epoch)
         if winner != own:
-            who = "its claim was removed"
+            who = "its bid was removed"
             if winner is not None:
-                claim = self._log.claim(winner)
-                who = f"{claim.by} has it since {clock(claim.at)}"
+                bid = self._log.bid(winner)
+                who = f"{bid.by} has it since {clock(bid.at)}"
             raise self.taken(who, began=bool(self._writes))
 
     def _bury(self, tombstones: Iterator[KeyedRecord]) -> None:

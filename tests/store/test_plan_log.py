@@ -25,11 +25,11 @@ from drainer.model.formats import PLAN_TOPIC
 from drainer.model.plan import OffsetPlan
 from drainer.model.ranges import join_ranges
 from drainer.store import plan_log, plan_topic
-from drainer.store.plan_log import Claim, KeyedRecord, Owner, PlanLog
+from drainer.store.plan_log import Bid, KeyedRecord, Owner, PlanLog
 from drainer.store.plan_topic import TopicPlan
 
 NAME = "orders.indexer"
-CLAIM = Claim(str(PLAN_TOPIC), "ana@db1", "2026-01-01T18:00:00.000+00:00")
+BID = Bid(str(PLAN_TOPIC), "ana@db1", "2026-01-01T18:00:00.000+00:00")
 RUNS = 90
 PROCESSES = 4
 STEPS = 400
@@ -71,17 +71,17 @@ def superseded(records: Sequence[KeyedRecord]) -> Iterator[int]:
 
 @dataclass
 class Writer:
-    """A process that writes as its own records allow: one claim, and plans into slots by turns."""
+    """A process that writes as its own records allow: one bid, and plans into slots by turns."""
 
     owner: Owner
     writes: int = 0
-    claimed: bool = False
+    has_bid: bool = False
     queue: list[KeyedRecord] = field(default_factory=list)
 
     def next(self, chance: Random, seen: PlanLog) -> KeyedRecord:
-        if not self.claimed:
-            self.claimed = True
-            return seen.claiming(self.owner, CLAIM)
+        if not self.has_bid:
+            self.has_bid = True
+            return seen.bidding(self.owner, BID)
         if not self.queue:
             match chance.randrange(4):
                 case 0:
@@ -99,7 +99,7 @@ class Writer:
 @given(seed=st.integers(0, 2**63), length=st.integers(1, 60))
 def test_compaction_changes_neither_the_owner_nor_the_plan(seed: int, length: int) -> None:
     chance = Random(seed)
-    # Several processes claim one epoch, and several epochs are at work at once.
+    # Several processes bid with one epoch, and several epochs are at work at once.
     writers = [Writer(Owner(epoch, f"{epoch}{letter}")) for epoch in (1, 2, 3) for letter in "ab"]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(plan_log, "PART_BYTES", 3)
@@ -130,18 +130,18 @@ def test_compaction_changes_neither_the_owner_nor_the_plan(seed: int, length: in
 def test_what_drainer_did_not_write_is_ignored(key: bytes, value: bytes) -> None:
     own = Owner(1, "a")
     log = PlanLog(NAME)
-    records = [log.claiming(own, CLAIM), *log.parts(own, 1, b"plan"), KeyedRecord(key, value)]
+    records = [log.bidding(own, BID), *log.parts(own, 1, b"plan"), KeyedRecord(key, value)]
     records += [KeyedRecord(f"{NAME}/{rest}".encode(), value) for rest in ("", "1", "1/a/other")]
     records += [KeyedRecord(f"{NAME}/2/{rest}".encode(), value) for rest in ("b/plan/0/0",)]
-    records.append(KeyedRecord(f"{NAME}/{5000 * '9'}/a/claim".encode(), value))
+    records.append(KeyedRecord(f"{NAME}/{5000 * '9'}/a/bid".encode(), value))
     assert folded(records).snapshot == (own, 1, b"plan")
 
 
-def test_a_claim_of_a_newer_version_is_refused_by_name() -> None:
+def test_a_bid_of_a_newer_version_is_refused_by_name() -> None:
     log = PlanLog(NAME)
-    claim = Claim("drainer-plan-topic/99", CLAIM.by, CLAIM.at)
+    bid = Bid("drainer-plan-topic/99", BID.by, BID.at)
     with pytest.raises(PlanRefused, match="plan topic format 99 is newer"):
-        log.take(log.claiming(Owner(1, "a"), claim))
+        log.take(log.bidding(Owner(1, "a"), bid))
 
 
 # The protocol: processes that write plans as drains do, switched at each request.
@@ -158,7 +158,7 @@ class World:
         self.facts: set[int] = set()  # Offsets that some process has finished.
         self.hub = getcurrent()
         self.favourite: Process | None = None
-        self.owners: dict[int, Process] = {}  # Who has passed the check of its claim, by epoch.
+        self.owners: dict[int, Process] = {}  # Who has passed the check of its bid, by epoch.
 
     def compact(self) -> None:
         left = [(at, record) for at, record in enumerate(self.log) if record is not None]
@@ -169,8 +169,8 @@ class World:
                 self.log[at] = None
 
     def epoch(self) -> int:
-        """The highest epoch that was claimed, by all that was ever written."""
-        return max((each.claimed for each in self.processes), default=0)
+        """The highest epoch of all bids, by all that was ever written."""
+        return max((each.epoch for each in self.processes), default=0)
 
     def step(self) -> None:
         for _ in range(self.chance.choice([0, 0, 1, 3])):
@@ -198,7 +198,7 @@ class Process:
         self.world, self.number = world, number
         self.outbox: list[tuple[KeyedRecord, Future[None], set[int]]] = []
         self.done: list[int] = []
-        self.claimed = 0
+        self.epoch = 0
         self.dead = False
         self.plan = TopicPlan(f"kafka://plans/{NAME}", self)  # type: ignore[arg-type]
         self.greenlet = greenlet(self.run)
@@ -218,8 +218,8 @@ class Process:
         self.world.log.append(record)
         kind = record.key.split(b"/")[3]
         epoch = int(record.key.split(b"/")[1])
-        if kind == b"claim":
-            self.claimed = max(self.claimed, epoch)
+        if kind == b"bid":
+            self.epoch = max(self.epoch, epoch)
         if kind == b"journal" and record.value is not None and epoch == self.world.epoch():
             self.world.kept |= facts
         written.set_result(None)
@@ -438,7 +438,7 @@ def test_writes_that_fail_one_after_the_other_leave_the_last_plan(
     assert found.data == last.encode()
 
 
-def test_a_claim_without_an_answer_is_not_written_again(
+def test_a_bid_without_an_answer_is_not_written_again(
     failing: tuple[TopicPlan, FailingTopic, list[KeyedRecord]],
 ) -> None:
     former, _, log = failing
@@ -450,7 +450,7 @@ def test_a_claim_without_an_answer_is_not_written_again(
     with pytest.raises(PlanNotWritten):
         plan.write(PLAN)
     topic.is_mute = False
-    with pytest.raises(PlanRefused):  # Its first claim may be somebody else's, for all it knows.
+    with pytest.raises(PlanRefused):  # Its first bid may be somebody else's, for all it knows.
         plan.write(PLAN)
-    claims = [record.key for record in log if record.key.endswith(b"/claim")]
-    assert len({*claims}) == len(claims), "compaction would move a claim behind later ones"
+    bids = [record.key for record in log if record.key.endswith(b"/bid")]
+    assert len({*bids}) == len(bids), "compaction would move a bid behind later ones"

@@ -244,14 +244,14 @@ def test_a_process_that_was_replaced_stops_and_changes_nothing_more(place: Place
 
 
 def test_who_was_replaced_before_the_other_wrote_a_plan_is_not_lost(place: Place) -> None:
-    """The next owner claims the plan and dies: what the former one wrote is all there is."""
+    """The next owner wins the plan and dies: what the former one wrote is all there is."""
     if place.kind != "topic":
-        pytest.skip("only a topic has claims")
+        pytest.skip("only a topic has bids")
     former, next_ = begun(place, 1), place.holder()
     arrives(place, merged(RECORDS[:1]))
     next_.load()
     assert isinstance(next_, TopicPlan)
-    next_._claimed()  # noqa: SLF001
+    next_._won()  # noqa: SLF001
     next_.release()
     with pytest.raises(LockLost, match=r"\w@\S+ has it since"):
         former.write(at(8, 2))
