@@ -31,7 +31,6 @@ from drainer.core.batches import Batching
 from drainer.engine.preview import _OF_TERMS, Preview
 from drainer.insight.inspection import _FIGURES, Inspection, PartitionInspection
 from drainer.lags.survey import Lags
-from drainer.lags.verdict import GroupLag
 from drainer.letters.overview import _COUNTED, _SHOWN_OTHERWISE, Overview
 from drainer.limits.search.boundary import MeasuredLimits
 from drainer.model.account import Account, Event
@@ -166,12 +165,7 @@ ERROR: Fields = {"error": str, "plan": NotRequired[str]}
 # The objects of each command, apart from the first fields and the error.
 OUTPUTS: dict[str, list[Fields]] = {
     **{command: [SUMMARY, PREVIEW] for command in ("run", "resume", "redrive")},
-    "lag": [
-        {
-            **of(Lags),
-            "groups": list[record("LagOfGroup", {**of(GroupLag), "next": str | None})],  # type: ignore[misc]
-        }
-    ],
+    "lag": [of(Lags)],
     "inspect": [
         {
             **of(Inspection, without=("rule_status",)),

@@ -149,17 +149,27 @@ class Cluster(Groups):
 
         It is empty when this user may not see it.
         """
-        resource = ConfigResource(ResourceType.TOPIC, name)
+        return self.topic_configs([name])[name]
 
-        def attempt(left: float) -> dict[str, str]:
-            answers = self.admin.describe_configs([resource], request_timeout=left)
-            entries = self.wait(answers[resource], left).values()
-            return {entry.name: entry.value for entry in entries if entry.value is not None}
+    def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Return the configurations of topics in one request, as ``topic_config`` does."""
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
 
-        try:
-            return self.request(f"see the configuration of {name}", attempt)
-        except RightMissing:  # This user does not have the right DESCRIBE_CONFIGS.
-            return {}
+        def attempt(left: float) -> dict[str, dict[str, str]]:
+            found = {}
+            answers = self.admin.describe_configs(resources, request_timeout=left)
+            for resource, answer in answers.items():
+                try:
+                    entries = self.wait(answer, left).values()
+                except KafkaException as error:
+                    if error.args[0].code() not in FORBIDDEN | NO_TOPIC:
+                        raise
+                    entries = ()  # This user does not have the right DESCRIBE_CONFIGS.
+                found[resource.name] = {e.name: e.value for e in entries if e.value is not None}
+            return found
+
+        what = f"see the configuration of {listed([each.name for each in resources])}"
+        return self.request(what, attempt) if resources else {}
 
     def topic_names(self) -> list[str]:
         """List the topics that this user sees, for a hint. It is empty if no answer comes soon."""

@@ -71,25 +71,18 @@ def lag(
     - `drainer lag -g indexer -b localhost:9092`
     - `drainer lag -g 'index*' -b localhost:9092 --max-behind 10m -o json`
     """
-    found = survey_groups(
-        kafka.settings(), what.group, what.for_, what.max_behind, terminal.print_line
-    )
-    failing = [
-        each.group
-        for each in found.groups
-        if what.max_behind is not None and (each.too_far or each.unknown or each.problem)
-    ]
+    found = survey_groups(kafka.settings(), what.group, what.for_, terminal.print_line)
+    most = what.max_behind
+    failing = [each.group for each in found.groups if most is not None and not each.is_within(most)]
     code = EXIT_FOUND if failing else EXIT_DONE
-    connection = typed_words(context, options_of(ConnectionOptions).values())
-    page = lag_page(found, connection, failing)
-    groups = [{**builtins(each), "next": next_command(each, connection)} for each in found.groups]
-    answer = {**builtins(found), "groups": groups}
-    terminal.data({"status": "failed" if code else "ok", "exit_code": code, **answer}, page)
+    page = lag_page(found, typed_words(context, options_of(ConnectionOptions).values()), failing)
+    status = {"status": "failed" if code else "ok", "exit_code": code}
+    terminal.data({**status, **builtins(found)}, page)
     terminal.present(page)
     return code
 
 
-def next_command(found: GroupLag, connection: tuple[str, ...] = ()) -> str | None:
+def _next_command(found: GroupLag, connection: tuple[str, ...]) -> str | None:
     """Return the command that finds out why a group does not keep up; None if it keeps up."""
     late = next((each for each in found.partitions if each.behind), None)
     if found.verdict is Verdict.KEEPING_UP or late is None:
@@ -102,24 +95,23 @@ def lag_page(found: Lags, connection: tuple[str, ...] = (), failing: Sequence[st
     """Make a page of the groups: a sentence for each of the worst, and a table."""
     now, groups = datetime.fromtimestamp(found.taken_ms / 1000, UTC), found.groups
     late = [each for each in groups if each.verdict is not Verdict.KEEPING_UP]
-    counts = [(sum(g.verdict is v for g in late), v.value) for v in Verdict]
-    many = figures.counted(len(groups), "group")
-    words = f"{len(late):,} of {many}: {figures.tally(*counts)}" if late else f"{many} keep up"
+    counts = [(sum(g.verdict is v for g in groups), v.value) for v in Verdict]
+    words = f"{len(groups):,} groups: {figures.tally(*counts)}"
     worst, *_ = groups
-    way = next_command(worst, connection)
-    columns = ("behind", "oldest", "lag/s", "done", Column("", wide=True))
+    way = _next_command(worst, connection)
+    columns = ("offsets behind", "time behind", "change/s", "outlook", Column("note", wide=True))
     if len(groups) > 1:
         rows = [_row(each.group, each, ", ".join(_notes(each)), now) for each in groups]
         if way is not None:
             way = command_text("lag", options=("--group", worst.group, *connection))
-        details = [Line(f"  {g.group}: {sentence(g, now)}", _tone(g)) for g in late[:SENTENCES]]
+        details = [Line(f"  {g.group}: {_sentence(g, now)}", _tone(g)) for g in late[:SENTENCES]]
     else:
-        words, details = sentence(worst, now), []
+        words, details = _sentence(worst, now), []
         rows = [_row(f"{p.topic}/{p.partition}", p, _note(p, worst), now) for p in worst.partitions]
     first = Column("group" if len(groups) > 1 else "partition")
     warnings = list(found.remarks)
     if failing:
-        warnings.append(f"further behind than --max-behind, or not known: {listed(failing)}")
+        warnings.append(f"further behind than --max-behind allows, or unknown: {listed(failing)}")
     return Page(
         Line(words, Tone.BAD if failing else _tone(worst)),
         (section("Lag", Table((first, *columns), tuple(rows))),),
@@ -128,14 +120,13 @@ def lag_page(found: Lags, connection: tuple[str, ...] = (), failing: Sequence[st
         warnings=tuple(warnings),
         ways_on=(Field("next", way),) if way and connection else (),
         times=(now,),
-        data=builtins(found),
     )
 
 
-def sentence(group: GroupLag, now: datetime) -> str:
-    """Return a sentence on a group, such as ``1,200 offsets behind; done at 14:20``."""
-    age = "" if group.age_s is None else f", the oldest {figures.duration(group.age_s)} old"
-    words = f"{figures.counted(group.behind, 'offset')} behind{age}; {_becomes(group, now)}"
+def _sentence(group: GroupLag, now: datetime) -> str:
+    """Return a sentence on a group, such as ``1,200 offsets (4m 10s) behind; done at 14:20``."""
+    age = "" if group.age_s is None else f" ({figures.duration(group.age_s)})"
+    words = f"{figures.counted(group.behind, 'offset')}{age} behind; {_becomes(group, now)}"
     return "; ".join([words, *_notes(group)])
 
 
@@ -144,11 +135,13 @@ def _becomes(found: GroupLag | PartitionLag, now: datetime) -> str:
         case Verdict.KEEPING_UP:
             return "keeps up"
         case Verdict.LOSING:
-            return f"loses records at {_clock(found.lost_in_s, now)}"
+            return f"loses records from {_clock(found.lost_in_s, now)}"
         case Verdict.CATCHING_UP:
             return f"done at {_clock(found.done_in_s, now)}"
         case Verdict.NEVER if not found.commits_per_s:
             return "stands still"
+        case Verdict.NEVER:
+            return "never catches up"
     return found.verdict.value
 
 
@@ -169,15 +162,15 @@ def _notes(group: GroupLag) -> Iterator[str]:
     elif not group.members and group.verdict is not Verdict.KEEPING_UP:
         yield f"no members ({group.state})"
     if group.hot is not None:
-        yield f"{group.hot.name} has {figures.share(group.hot.share)} of it"
+        yield f"{group.hot.name} has {figures.share(group.hot.share)} of the backlog"
     if group.untouched:
         yield f"no committed offset on {partitions(group.untouched, 'partition')} with records"
     if group.unread and group.members:
         yield f"no member reads {partitions(group.unread, 'partition')}"
     if group.unknown:
-        yield f"unknown: {partitions(group.unknown, 'partition')}"
+        yield f"{partitions(group.unknown, 'partition')} unknown"
     if group.lost:
-        yield f"retention deleted {partitions(group.lost, 'offset')} before it read them"
+        yield f"{partitions(group.lost, 'offset')} deleted unread"
 
 
 def _note(part: PartitionLag, group: GroupLag) -> str:

@@ -2,17 +2,15 @@
 
 One request to each broker lists its groups, and one reads the ends of all logs. Committed offsets
 take two requests per group: for its coordinator, and for the offsets. So does the description of a
-group that has members.
+group that has members. One client reads the first records of all partitions with a lag.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from itertools import chain, zip_longest
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -20,12 +18,12 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # it is exported without __all__
 
 from drainer.errors import Refused
-from drainer.insight.retention import outlook
+from drainer.insight.retention import Retention
 from drainer.kafka.answers import RETRIABLE
-from drainer.kafka.backlog import Backlog, PartitionBacklog
-from drainer.kafka.cluster import EARLIEST, LATEST, NO_RECORD, Cluster
+from drainer.kafka.cluster import EARLIEST, LATEST, Cluster
 from drainer.kafka.group import LOCK, LOCK_OF_REPEATS
 from drainer.kafka.settings import ISOLATION, ClientSettings
+from drainer.lags.heads import first_records
 from drainer.lags.verdict import (
     GroupLag,
     Head,
@@ -36,16 +34,12 @@ from drainer.lags.verdict import (
     partition_lag,
     worst_first,
 )
-from drainer.model.listed import counted
-from drainer.model.option import Lag
+from drainer.model.listed import counted, listed
 from drainer.model.shown import Shown
 
 # By default, Java's and librdkafka's consumers commit every 5 s. Two looks that are closer together
 # could both fall between two commits.
 OVER_S = 6.0
-# At most this many records are read for their ages, first that of each group's worst partition.
-HEADS_MOST = 200
-READERS = 8  # The number of topics from which records are read at the same time.
 PATIENCE_S = 4.0  # How long requests are repeated if leaders or coordinators don't answer.
 GROUPS_AT_ONCE = 200
 
@@ -63,14 +57,12 @@ class Lags(Shown):
 
     Attributes:
         taken_ms: the time of the survey, in milliseconds since 1970.
-        over_s: seconds between the two looks.
         remarks: sentences about what the survey leaves out.
     """
 
     _page = "drainer.lags.cli:lag_page"
     cluster_id: str
     taken_ms: int
-    over_s: float
     groups: tuple[GroupLag, ...]
     remarks: tuple[str, ...] = ()
 
@@ -79,7 +71,6 @@ def survey_groups(
     settings: ClientSettings,
     pattern: str = "*",
     over_s: float = OVER_S,
-    most: Lag | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Lags:
     """Survey the groups that this user sees whose names match a pattern such as ``index*``.
@@ -90,7 +81,6 @@ def survey_groups(
 
     Args:
         over_s: seconds between the two looks.
-        most: how far a partition may be behind: a number of offsets, or the age of a record.
 
     Raises:
         Refused: when there is no such group.
@@ -113,17 +103,15 @@ def survey_groups(
                 hint="Name another group, or a pattern such as 'index*'. A user sees the groups on"
                 " which it has DESCRIBE.",
             )
-        tell(f"looking twice at {counted(len(groups), 'group')}, {over_s:g} s apart ...")
-        return _Survey(cluster, groups, most).lags(over_s)
+        tell(f"measuring for {over_s:g} s how fast {counted(len(groups), 'group')} read ...")
+        return _Survey(cluster, groups).lags(over_s)
 
 
 class _Survey:
     """The first look at groups, and what follows from it."""
 
-    def __init__(
-        self, cluster: Cluster, groups: Sequence[Mapping[str, Any]], most: Lag | None
-    ) -> None:
-        self._cluster, self._groups, self._most = cluster, groups, most
+    def __init__(self, cluster: Cluster, groups: Sequence[Mapping[str, Any]]) -> None:
+        self._cluster, self._groups = cluster, groups
         self._problems: dict[str | Place, str] = {
             each["name"]: f"its members are unknown: {each['error']}"
             for each in groups
@@ -144,17 +132,20 @@ class _Survey:
 
     def lags(self, over_s: float) -> Lags:
         """Look a second time, ``over_s`` after the first look, and judge the groups."""
-        late = {name: found for name in self._committed if (found := self._late(name))}
-        places = {place for each in late.values() for place in each}
-        taken_ms, remarks = round(time.time() * 1000), list[str]()
-        heads = dict(self._heads(late, remarks))
-        since: Mapping[Place, int] = {}
-        if self._most is not None and self._most.seconds is not None:
-            young = OffsetSpec.for_timestamp(taken_ms - round(self._most.seconds * 1000))
-            since, _ = self._offsets(places, young, NO_RECORD)
-        time.sleep(max(0.0, self._committed_at_s + over_s - time.monotonic()))
-        committed, committed_at_s = self._commits([*late])
-        ends, ends_at_s = self._offsets(places, LATEST)
+        late = sorted(
+            (
+                (name, place)
+                for name in self._committed
+                for place in self._places[name]
+                if place not in self._problems and self._behind(name, place) > 0
+            ),
+            key=lambda each: -self._behind(*each),
+        )
+        taken_ms, at_s = round(time.time() * 1000), self._committed_at_s + over_s
+        heads, remarks = self._heads(late, taken_ms, at_s)
+        time.sleep(max(0.0, at_s - time.monotonic()))
+        committed, committed_at_s = self._commits({name for name, _ in late})
+        ends, ends_at_s = self._offsets({place for _, place in late}, LATEST)
 
         def part(name: str, place: Place) -> PartitionLag:
             reader = self._readers[name].get(place)
@@ -166,9 +157,7 @@ class _Survey:
             if name in committed and place in ends:
                 last = Look(committed[name].get(place), ends[place], committed_at_s, ends_at_s)
             head = heads.get((name, place), Head())
-            found = partition_lag(place, (first, last), head, self._starts[place], reader)
-            young = since.get(place, NO_RECORD)
-            return replace(found, too_far=self._too_far(found, self._position(name, place), young))
+            return partition_lag(place, (first, last), head, self._starts[place], reader)
 
         judged = [
             group_lag(
@@ -178,27 +167,41 @@ class _Survey:
             )
             for each in self._groups
         ]
-        cluster_id = self._cluster.cluster_id
-        return Lags(cluster_id, taken_ms, over_s, tuple(worst_first(judged)), tuple(remarks))
+        return Lags(self._cluster.cluster_id, taken_ms, tuple(worst_first(judged)), remarks)
 
     def _position(self, name: str, place: Place) -> int:
         return max(self._committed[name].get(place, 0), self._starts[place])
 
-    def _late(self, name: str) -> list[Place]:
-        """Return the partitions on which a group is behind, the worst first."""
-        known = [place for place in self._places[name] if place not in self._problems]
-        behind = {place: self._ends[place] - self._position(name, place) for place in known}
-        return sorted((p for p in known if behind[p] > 0), key=lambda place: -behind[place])
+    def _behind(self, name: str, place: Place) -> int:
+        return self._ends[place] - self._position(name, place)
 
-    def _too_far(self, part: PartitionLag, position: int, young: int) -> bool | None:
-        if self._most is None or part.behind is None:
-            return None
-        if self._most.messages is not None:
-            return part.behind > self._most.messages
-        if part.age_s is not None:
-            return part.age_s > (self._most.seconds or 0.0)
-        # All records before the first one that is young enough are too old.
-        return part.behind > 0 and (young == NO_RECORD or position < young)
+    def _heads(
+        self, late: Sequence[tuple[str, Place]], taken_ms: int, until_s: float
+    ) -> tuple[dict[tuple[str, Place], Head], tuple[str, ...]]:
+        """Read first records of groups, and return remarks on what could not be read."""
+        cluster, starts = self._cluster, {each: (*each[1], self._position(*each)) for each in late}
+        configs = cluster.topic_configs({topic for _, (topic, _) in late})
+        retention = {topic: Retention.of(config) for topic, config in configs.items()}
+        until_s = max(until_s, time.monotonic() + PATIENCE_S)
+        records, errors = first_records(
+            cluster.settings, [*dict.fromkeys(starts.values())], until_s
+        )
+        heads: dict[tuple[str, Place], Head] = {}
+        missing: dict[str, set[str]] = {}
+        for (name, place), start in starts.items():
+            topic, _ = place
+            if start not in records:
+                missing.setdefault(errors.get(topic, "no answer in time"), set()).add(topic)
+                continue
+            offset, time_ms = records[start] or (self._ends[place], None)
+            age_s = None if time_ms is None else max(0.0, (taken_ms - time_ms) / 1000)
+            expiry = retention[topic].deletes_in(age_s=age_s, bytes_behind=0, bytes_per_s=0)
+            heads[name, place] = Head(age_s, expiry and expiry[0], offset < self._ends[place])
+        remarks = (
+            f"the time behind on {listed(sorted(topics))} is not known: {why}"
+            for why, topics in missing.items()
+        )
+        return heads, tuple(remarks)
 
     def _places_of(self, name: str) -> set[Place]:
         """Return all partitions of the topics on which a group has committed, or that it reads."""
@@ -214,7 +217,7 @@ class _Survey:
                     self._problems[topic, number] = "no leader: its brokers are down"
         return given
 
-    def _commits(self, names: Sequence[str]) -> tuple[dict[str, dict[Place, int]], float]:
+    def _commits(self, names: Collection[str]) -> tuple[dict[str, dict[Place, int]], float]:
         """Read the committed offsets of groups, and return when that was."""
 
         def ask(left: list[str]) -> Iterator[tuple[str, dict[Place, int] | KafkaError]]:
@@ -229,7 +232,7 @@ class _Survey:
         return self._all(names, ask), time.monotonic()
 
     def _offsets(
-        self, places: Collection[Place], spec: OffsetSpec, least: int = 0
+        self, places: Collection[Place], spec: OffsetSpec
     ) -> tuple[dict[Place, int], float]:
         """Look up an offset of each partition, and return when that was."""
 
@@ -242,7 +245,7 @@ class _Survey:
                 except KafkaException as error:
                     yield (place.topic, place.partition), error.args[0]
                 else:  # Without a leader, librdkafka (2.16) sometimes returns -1001 and no error.
-                    yield (place.topic, place.partition), offset if offset >= least else _AWAY
+                    yield (place.topic, place.partition), offset if offset >= 0 else _AWAY
 
         return self._all(places, ask), time.monotonic()
 
@@ -266,43 +269,3 @@ class _Survey:
             left = again
             time.sleep(BACKOFF_S if left else 0)
         return found
-
-    def _heads(
-        self, late: Mapping[str, Sequence[Place]], remarks: list[str]
-    ) -> Iterator[tuple[tuple[str, Place], Head]]:
-        """Read first records: of the worst partition of each group, then of its second worst."""
-        of_groups = ([(name, place) for place in places] for name, places in late.items())
-        turns = [*filter(None, chain.from_iterable(zip_longest(*of_groups)))]
-        if len(turns) > HEADS_MOST:
-            worst = f"the worst {HEADS_MOST} of {len(turns):,} partitions"
-            remarks.append(f"only {worst} are read for the time behind and the race with retention")
-        wanted: dict[tuple[str, str], list[int]] = {}
-        for name, (topic, number) in turns[:HEADS_MOST]:
-            wanted.setdefault((name, topic), []).append(number)
-        with ThreadPoolExecutor(READERS) as pool:
-            for (name, topic), found in zip(
-                wanted, pool.map(self._heads_of, wanted, wanted.values()), strict=True
-            ):
-                if isinstance(found, Refused):
-                    remarks.append(f"no time behind on {topic}: {found}")
-                else:
-                    yield from (((name, (topic, n)), head) for n, head in found.items())
-
-    def _heads_of(self, of: tuple[str, str], numbers: Sequence[int]) -> dict[int, Head] | Refused:
-        (name, topic), cluster, parts = of, self._cluster, dict[int, PartitionBacklog]()
-        for n in numbers:
-            start, end = self._position(name, (topic, n)), self._ends[topic, n]
-            parts[n] = PartitionBacklog(n, start, end, None, start, end, None)
-        try:
-            topic_id = cluster.topic(topic).topic_id
-            backlog = Backlog(
-                cluster.cluster_id, topic, topic_id, cluster.settings.isolation, parts
-            )
-            ahead = outlook(cluster, backlog, cluster.topic_config(topic))
-        except Refused as error:
-            return error
-        kept = {n: ahead.expiry(part, 0.0) for n, part in parts.items()}
-        return {
-            n: Head(ahead.age_s(n), None if expiry is None else expiry.in_s, n in ahead.heads)
-            for n, expiry in kept.items()
-        }

@@ -13,16 +13,19 @@ from enum import StrEnum
 from typing import Any
 
 from drainer.insight.survey import ItemShare
+from drainer.model.option import Lag
 
 HOT_SHARE = 0.5  # A partition with this share of a group's backlog is named.
 HOT_BEHIND = 100  # In a smaller backlog, a large share may be chance.
+# As few offsets as this may be nothing but markers of transactions: each producer leaves one.
+MARKERS_MOST = 10
 
 
 class Verdict(StrEnum):
     """What becomes of a partition or a group at its present pace. The worst comes first."""
 
-    LOSING = "losing"  # Retention deletes records before the group reads them.
-    NEVER = "never"  # The group never catches up.
+    LOSING = "losing records"  # Retention deletes records before the group reads them.
+    NEVER = "not catching up"  # At its present pace, the group never will.
     UNKNOWN = "unknown"  # Something that decides this could not be read.
     CATCHING_UP = "catching up"
     # By the second look, the group has handled all that was there at the first one.
@@ -48,12 +51,13 @@ class Head:
 
     Attributes:
         kept_s: seconds until retention may delete it by its age.
-        is_there: False if only transaction markers and deleted records are left.
+        is_there: False if only transaction markers and deleted records are left; None if nothing
+            could be read.
     """
 
     age_s: float | None = None
     kept_s: float | None = None
-    is_there: bool = True
+    is_there: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +73,8 @@ class PartitionLag:
         lost: offsets that were deleted before the group handled them.
         commits_per_s, arrivals_per_s: the pace of the group, and that of the producers.
         done_in_s: seconds until the group has caught up; None if it never does at this pace.
-        kept_s: seconds until retention may delete the first record, if nobody reads it before.
         lost_in_s: seconds until retention deletes a record before the group reads it at this pace.
-        too_far: whether the partition is further behind than allowed; None without a limit.
-        problem: why the lag is not known; empty if it is.
+        problem: why the lag or its verdict is not known; empty if both are.
     """
 
     topic: str
@@ -86,10 +88,14 @@ class PartitionLag:
     commits_per_s: float | None = None
     arrivals_per_s: float | None = None
     done_in_s: float | None = None
-    kept_s: float | None = None
     lost_in_s: float | None = None
-    too_far: bool | None = None
     problem: str = ""
+
+    def is_within(self, most: Lag) -> bool:
+        """Return whether the lag is known, and no more than ``most``."""
+        if most.seconds is None:
+            return self.behind is not None and self.behind <= (most.messages or 0)
+        return self.behind == 0 or (self.age_s is not None and self.age_s <= most.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +113,7 @@ class GroupLag:
         hot: the partition that has most of the backlog, and its share.
         untouched: partitions with records where the group has never committed.
         unread: partitions with records that no member reads.
-        unknown: partitions whose lag is not known.
+        unknown: partitions whose lag or verdict is not known.
         problem: why the group's offsets are not known; empty if they are.
     """
 
@@ -126,9 +132,12 @@ class GroupLag:
     untouched: int
     unread: int
     unknown: int
-    too_far: bool | None
     problem: str
     partitions: tuple[PartitionLag, ...]
+
+    def is_within(self, most: Lag) -> bool:
+        """Return whether the lags on all partitions are known, and no more than ``most``."""
+        return not self.problem and all(part.is_within(most) for part in self.partitions)
 
 
 def race(behind: int, head: Head, commits_per_s: float) -> float | None:
@@ -159,9 +168,10 @@ def partition_lag(
         return PartitionLag(*place, Verdict.UNKNOWN, first.committed, reader, problem=why)
     commits_per_s = _pace(position - before, last.committed_at_s - first.committed_at_s)
     arrivals_per_s = _pace(last.end - first.end, last.end_at_s - first.end_at_s)
-    behind = max(0, last.end - (position if head.is_there else max(position, first.end)))
-    gain, done_in_s, lost_in_s = commits_per_s - arrivals_per_s, None, None
-    if position >= first.end or not head.is_there:
+    # Without a record before the first end, only records that arrived after it are left.
+    behind = last.end - (max(position, first.end) if head.is_there is False else position)
+    gain, done_in_s, lost_in_s, problem = commits_per_s - arrivals_per_s, None, None, ""
+    if position >= first.end or head.is_there is False:
         verdict, done_in_s = Verdict.KEEPING_UP, 0.0
     else:
         done_in_s = behind / gain if gain > 0 else None
@@ -169,19 +179,21 @@ def partition_lag(
         lost_in_s = race(behind, head, commits_per_s)
         if lost_in_s is not None and (done_in_s is None or lost_in_s < done_in_s):
             verdict = Verdict.LOSING
+        elif head.is_there is None and not commits_per_s and behind <= MARKERS_MOST:
+            verdict, problem = Verdict.UNKNOWN, "nothing but markers of transactions may be left"
     return PartitionLag(
         *place,
         verdict,
         last.committed,
         reader,
-        behind,
+        max(0, behind),
         age_s=head.age_s if behind else None,
         lost=0 if last.committed is None else max(0, log_start - last.committed),
         commits_per_s=commits_per_s,
         arrivals_per_s=arrivals_per_s,
         done_in_s=done_in_s,
-        kept_s=head.kept_s if behind else None,
         lost_in_s=lost_in_s if verdict is Verdict.LOSING else None,
+        problem=problem,
     )
 
 
@@ -216,7 +228,6 @@ def group_lag(
         untouched=sum(part.committed is None and bool(part.behind) for part in parts),
         unread=sum(part.reader is None and bool(part.behind) for part in parts),
         unknown=sum(part.verdict is Verdict.UNKNOWN for part in parts),
-        too_far=of("too_far", any),
         problem=problem,
         partitions=tuple(ranked),
     )

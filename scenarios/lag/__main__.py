@@ -26,6 +26,8 @@ from drainer.errors import DrainerError
 from drainer.host.java import find_java
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
+from drainer.lags.survey import OVER_S
+from drainer.lags.verdict import Verdict
 from drainer.sandbox.ports import free_port
 from scenarios.brokers import Broker
 
@@ -108,10 +110,10 @@ def measured(broker: Broker, groups: int, behind: int, most_s: float) -> bool:
     made = requests(broker) - before
     answer = orjson.loads(ended.stdout)
     verdicts = Counter(each["verdict"] for each in answer["groups"])
-    right = verdicts == +Counter({"never": behind, "keeping up": groups - behind})
+    right = verdicts == +Counter({Verdict.NEVER: behind, Verdict.KEEPING_UP: groups - behind})
     print(
         f"{groups:,} groups, {groups * PARTITIONS:,} partitions, {behind:,} groups behind:"
-        f" {took_s:.1f} s, of which {answer['over_s']:g} s lie between the looks;"
+        f" {took_s:.1f} s, of which {OVER_S:g} s lie between the looks;"
         f" {made.total():,} requests, {made.total() / groups:.1f} for each group"
         f" ({', '.join(f'{name} {count:,}' for name, count in made.most_common())})"
     )

@@ -22,11 +22,11 @@ def test_a_group_that_is_too_far_behind_fails_the_check_and_the_next_command_say
     found = failed.answer
     assert (found["status"], found["exit_code"]) == ("failed", 7)
     assert [each["group"] for each in found["groups"]] == [group, other]
-    assert [each["verdict"] for each in found["groups"]] == ["never", "keeping up"]
+    assert [each["verdict"] for each in found["groups"]] == ["not catching up", "keeping up"]
     assert [each["untouched"] for each in found["groups"]] == [1, 0]
-    assert "1 of 2 groups: 1 never" in failed.err
+    assert "2 groups: 1 not catching up, 1 keeping up" in failed.err
     closer = command(*shlex.split(found["next"])[1:], "--for", "100ms")
-    assert closer.out.startswith(f"{group}: 30 offsets behind, the oldest ")
+    assert closer.out.startswith(f"{group}: 30 offsets (")
     assert "no committed offset on 1 partition with records" in closer.out
     inspected = command(*closer.way_out("next"))
     assert "30 messages behind" in inspected.out

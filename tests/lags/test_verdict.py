@@ -73,6 +73,14 @@ def test_markers_of_transactions_are_not_behind() -> None:
     assert (found.behind, found.verdict) == (0, Verdict.KEEPING_UP)
 
 
+def test_a_few_offsets_of_which_no_record_was_read_may_be_markers() -> None:
+    found = judged((9_999, 9_999), (10_000, 10_000))
+    assert (found.behind, found.verdict) == (1, Verdict.UNKNOWN)
+    assert "markers" in found.problem
+    there = judged((9_999, 9_999), (10_000, 10_000), Head(is_there=True))
+    assert there.verdict is judged((0, 0), (10_000, 10_000)).verdict is Verdict.NEVER
+
+
 def test_an_offset_beyond_the_end_is_not_taken_for_a_group_that_is_done() -> None:
     found = judged((10_001, 10_001), (10_000, 10_000))
     assert (found.verdict, found.behind) == (Verdict.UNKNOWN, None)
