@@ -9,13 +9,13 @@ from contextlib import closing
 from confluent_kafka import KafkaError, TopicPartition
 
 from drainer.kafka.log import ClientLog
-from drainer.kafka.settings import KIB, MIB, ClientSettings
+from drainer.kafka.settings import MIB, ClientSettings
 
 READER = "drainer-lag"  # Brokers use this name of a group for quotas and rights only.
-AT_ONCE = 1_000  # A fetch names at most this many partitions.
-# One batch of each partition is wanted. Most batches are smaller than this. Of those that are not,
-# a broker sends only one in a fetch.
-PARTITION_BYTES, FETCH_BYTES = 64 * KIB, 4 * MIB
+AT_ONCE = 10_000  # A fetch names at most this many partitions.
+# By these, a partition sends up to 64 KiB in a fetch. One batch of each is wanted, and most batches
+# are smaller. Of those that are not, a broker sends only one in a fetch.
+PREFETCH_BYTES, FETCH_BYTES = 16 * MIB, 4 * MIB
 POLL_S = 0.1
 
 Start = tuple[str, int, int]  # A topic, a partition and an offset.
@@ -33,12 +33,8 @@ def first_records(
     """
     found: dict[Start, First | None] = {}
     errors: dict[str, str] = {}
-    conf = settings.fetch_conf(ClientLog(), READER, AT_ONCE * PARTITION_BYTES)
-    conf |= {
-        "queued.min.messages": 1,
-        "max.partition.fetch.bytes": PARTITION_BYTES,
-        "fetch.max.bytes": FETCH_BYTES,
-    }
+    conf = settings.fetch_conf(ClientLog(), READER, PREFETCH_BYTES)
+    conf |= {"queued.min.messages": 1, "fetch.max.bytes": FETCH_BYTES}
     with closing(settings.consumer(conf)) as consumer:
         waiting = list(starts)
         while waiting and time.monotonic() < until_s:

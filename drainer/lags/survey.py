@@ -41,7 +41,7 @@ from drainer.model.shown import Shown
 # could both fall between two commits.
 OVER_S = 6.0
 PATIENCE_S = 4.0  # How long requests are repeated if leaders or coordinators don't answer.
-GROUPS_AT_ONCE = 200
+AT_ONCE = 200  # The groups or topics that one call asks for.
 
 BACKOFF_S = 0.3
 
@@ -180,8 +180,11 @@ class _Survey:
     ) -> tuple[dict[tuple[str, Place], Head], tuple[str, ...]]:
         """Read first records of groups, and return remarks on what could not be read."""
         cluster, starts = self._cluster, {each: (*each[1], self._position(*each)) for each in late}
-        configs = cluster.topic_configs({topic for _, (topic, _) in late})
-        retention = {topic: Retention.of(config) for topic, config in configs.items()}
+        retention: dict[str, Retention] = {}
+        topics = [*{topic for _, (topic, _) in late}]
+        for at in range(0, len(topics), AT_ONCE):
+            configs = cluster.topic_configs(topics[at : at + AT_ONCE])
+            retention |= {topic: Retention.of(config) for topic, config in configs.items()}
         until_s = max(until_s, time.monotonic() + PATIENCE_S)
         records, errors = first_records(
             cluster.settings, [*dict.fromkeys(starts.values())], until_s
@@ -221,8 +224,8 @@ class _Survey:
         """Read the committed offsets of groups, and return when that was."""
 
         def ask(left: list[str]) -> Iterator[tuple[str, dict[Place, int] | KafkaError]]:
-            for at in range(0, len(left), GROUPS_AT_ONCE):
-                answers = self._cluster.commits_of(left[at : at + GROUPS_AT_ONCE])
+            for at in range(0, len(left), AT_ONCE):
+                answers = self._cluster.commits_of(left[at : at + AT_ONCE])
                 for name, answer in answers.items():
                     if isinstance(answer, KafkaError):
                         yield name, answer
