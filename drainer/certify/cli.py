@@ -65,7 +65,7 @@ def certify(
     report = split_report(Subject(loaded, running.options), taken.messages)
     terminal.print_line("")
     page = report_page(report)
-    terminal.data(
+    terminal.answer(
         {
             **report.as_json(),
             "handler": loaded.absolute_reference,
@@ -76,7 +76,6 @@ def certify(
         },
         page,
     )
-    terminal.present(page)
     return report.exit_code
 
 

@@ -45,8 +45,7 @@ def show(
     last_run = "running" if file.is_locked else account.how_ended
     options = ("--spark-conf", f"{STATE}={state}") if state else ()
     page = plan_page(loaded.plan, plan, options, runs=file.is_locked)
-    terminal.data({**loaded.plan.as_json(), "last_run": last_run, "last_end": ended}, page)
-    terminal.present(page)
+    terminal.answer({**loaded.plan.as_json(), "last_run": last_run, "last_end": ended}, page)
 
 
 @app.command()
@@ -106,8 +105,7 @@ def verify(
     ]
     answer = {"checks": results, "warnings": found}
     page = checks_page(checks, warnings=found)
-    terminal.data({"status": "refused" if failed else "ok", "exit_code": code, **answer}, page)
-    terminal.present(page)
+    terminal.answer({"status": "refused" if failed else "ok", "exit_code": code, **answer}, page)
     return code
 
 

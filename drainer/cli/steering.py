@@ -127,8 +127,7 @@ def ps(terminal: Terminal) -> None:
     """
     found = [*client.running(), *client.left_known()]
     page = running_page(found)
-    terminal.data({"drains": [found_as_json(each) for each in found]}, page)
-    terminal.present(page)
+    terminal.answer({"drains": [found_as_json(each) for each in found]}, page)
 
 
 @command
@@ -264,8 +263,7 @@ def _print_end(terminal: Terminal, status: str, last: DrainReport) -> None:
     elif hint := ended.get("hint"):
         ways.append(Field("hint", hint))
     page = Page(head, (), ways_on=tuple(ways))
-    terminal.data({"status": status, "hint": ended.get("hint"), "ended": ended}, page)
-    terminal.present(page)
+    terminal.answer({"status": status, "hint": ended.get("hint"), "ended": ended}, page)
 
 
 def _show(terminal: Terminal, reports: Iterable[DrainReport]) -> None:

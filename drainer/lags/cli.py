@@ -77,8 +77,7 @@ def lag(
     code = EXIT_FOUND if failing else EXIT_DONE
     page = lag_page(found, typed_words(context, options_of(ConnectionOptions).values()), failing)
     status = {"status": "failed" if code else "ok", "exit_code": code}
-    terminal.data({**status, **builtins(found)}, page)
-    terminal.present(page)
+    terminal.answer({**status, **builtins(found)}, page)
     return code
 
 

@@ -111,8 +111,7 @@ def limits(
             prepared.file.write(found)
     page = limits_page([(hosts.out, found)])
     terminal.print_line("")
-    terminal.data({"status": "done", "out": str(hosts.out), "limits": as_json(found)}, page)
-    terminal.present(page)
+    terminal.answer({"status": "done", "out": str(hosts.out), "limits": as_json(found)}, page)
     write_page(terminal, report, lambda _: page)
 
 
@@ -132,6 +131,5 @@ def compare(
     - `drainer limits compare 3-brokers.json 6-brokers.json --report limits.html`
     """
     page = limits_page([(path, LimitsFile(path).load()) for path in files])
-    terminal.data(page.data, page)
-    terminal.present(page)
+    terminal.answer(page.data, page)
     write_page(terminal, report, lambda _: page)

@@ -69,8 +69,7 @@ def probe_(
     code = EXIT_FOUND if bad else EXIT_DONE
     status = "failed" if bad else "passed"
     page = findings_page(findings, "probed", labels=True)
-    terminal.data({"status": status, "exit_code": code, "findings": builtins(findings)}, page)
-    terminal.present(page)
+    terminal.answer({"status": status, "exit_code": code, "findings": builtins(findings)}, page)
     return code
 
 

@@ -57,8 +57,7 @@ _LEFT = {NOT_MATCHED: "did not match the filter"}
 def show_summary(terminal: Terminal, summary: Summary) -> None:
     """Print how a drain ended and how to continue, then the account and the details."""
     page = summary_page(summary)
-    terminal.data(summary.as_json(), page)
-    terminal.present(page)
+    terminal.answer(summary.as_json(), page)
 
 
 def show_cut_short(
@@ -75,8 +74,7 @@ def show_cut_short(
     headline = Line("Interrupted" if cause else str(error), Tone.WARN, STOPPED)
     page = Page(headline, (), cause=cause, ways_on=(way,))
     found = {"error": str(error), "hint": error.hint, "plan": str(plan)}
-    terminal.data({"status": "interrupted", "exit_code": error.exit_code, **found}, page)
-    terminal.present(page)
+    terminal.answer({"status": "interrupted", "exit_code": error.exit_code, **found}, page)
 
 
 def drain_page(action: Preview, summary: Summary, history: History, ended: datetime) -> Page:

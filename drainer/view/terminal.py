@@ -219,6 +219,11 @@ class Terminal:
         self._stdout.write(_as_yaml(text) if self.form is Form.YAML else f"{text}\n")
         self._stdout.flush()
 
+    def answer(self, obj: Mapping[str, Any], page: Page) -> None:
+        """Print the result, as the object of ``data`` and as the page of ``present``."""
+        self.data(obj, page)
+        self.present(page)
+
     def confirm(self, question: str) -> bool | None:
         """Ask a question on stderr, and return the answer.
 

@@ -102,8 +102,7 @@ def estimate(
         found = make_estimate(cluster, frozen, request, question, terminal.print_line)
     of = {"topic": request.topic, "group": request.group}
     page, way = estimate_page(found), next_command(context, "run", leave_out=("latency",))
-    terminal.data({"status": "estimated", **of, "estimate": found.as_json(), "next": way}, page)
-    terminal.present(page)
+    terminal.answer({"status": "estimated", **of, "estimate": found.as_json(), "next": way}, page)
 
 
 def question_of(latency: str | None, running: LocalSettings) -> Question:

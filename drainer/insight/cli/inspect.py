@@ -120,8 +120,7 @@ def inspect(
         of_limits = section("Broker limits", caps.fields_before(cap, found.messages))
         page = replace(page, sections=(*page.sections, of_limits))
     way = next_command(context, "run", leave_out=("sample", "full", "seed"))
-    terminal.data({**found.as_json(), **capped, "next": f"{way} --dry-run"}, page)
-    terminal.present(page)
+    terminal.answer({**found.as_json(), **capped, "next": f"{way} --dry-run"}, page)
 
 
 def _handler(

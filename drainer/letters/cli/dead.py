@@ -80,8 +80,7 @@ def list_(
     running = None if redriven.running is None else redriven.running.as_json()
     page = overview_page(found, redriven, kept, near)
     answer = {"originals_kept": kept, "group": redriven.group, "running": running}
-    terminal.data({**found.as_json(), **answer}, page)
-    terminal.present(page)
+    terminal.answer({**found.as_json(), **answer}, page)
 
 
 @app.command()
@@ -113,8 +112,7 @@ def show(
     letter, undecoded = (letter, None) if decoding is None else decode_letter(letter, decoding)
     letter = letter.masked()
     page = letter_page(letter, undecoded)
-    terminal.data({**whole_letter_as_json(letter), "undecoded": undecoded}, page)
-    terminal.present(page)
+    terminal.answer({**whole_letter_as_json(letter), "undecoded": undecoded}, page)
 
 
 def _parse_place(text: str) -> tuple[int, int]:
