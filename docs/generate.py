@@ -53,7 +53,7 @@ TUNE_HEAD = "setting | meaning | default | variable | live | commands\n---|---|-
 def leaves(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
     """Each command that does something, by its words."""
     children = getattr(command, "commands", {})
-    if not children or command.invoke_without_command:
+    if not children:
         yield " ".join(words), command
     for name, child in children.items():
         yield from leaves(child, (*words, name))

@@ -221,7 +221,6 @@ OUTPUTS: dict[str, list[Fields]] = {
     "dead show": [
         {**LETTER, "payload": ANY, "message": Mapping[str, Any], "undecoded": str | None}
     ],
-    "limits compare": [LIMITS],
     "job": [{"manifests": str}],
     "sandbox up": [{"bootstrap_servers": str, "folder": str, "registry": str | None}],
     "spark warm": [{"archive": str}],

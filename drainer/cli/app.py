@@ -29,7 +29,7 @@ PANELS = {
         "inspect": "drainer.insight.cli.inspect:inspect",
         "estimate": "drainer.insight.cli.estimate:estimate",
         "certify": "drainer.certify.cli:certify",
-        "limits": "drainer.limits.cli:app",
+        "limits": "drainer.limits.cli:limits",
     },
     "Drain": {
         "run": "drainer.cli.run:run",

@@ -127,8 +127,6 @@ def command(
     of_terminal = {n for n, kind in kinds.items() if Terminal in (kind, *get_args(kind)[:1])}
 
     def called(context: typer.Context, **_: Any) -> None:
-        if context.invoked_subcommand is not None:
-            return  # This command is a group, and the person typed one of its commands.
         begin()
         root = context.find_root()
         of_program = {} if root is context else given_in(root, declared_by(root.command).values())

@@ -160,7 +160,7 @@ class Command(_TwoLengths, TyperCommand):
 
 
 class Group(_TwoLengths, TyperGroup):
-    """A group of commands, which may be a command itself."""
+    """A group of commands."""
 
 
 def _show_all(context: Any, wanted: bool) -> None:

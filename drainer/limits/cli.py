@@ -1,4 +1,4 @@
-"""``drainer limits``: find the traffic that brokers tolerate, and compare such results."""
+"""``drainer limits``: find the traffic that brokers tolerate."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from drainer.cli.answer import ensure_confirmed
-from drainer.cli.command import changing, command, only
+from drainer.cli.command import changing, only
 from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.cli.engines import EngineOptions
 from drainer.cli.options import Report, Yes
 from drainer.host.java import find_java
-from drainer.limits.file import LimitsFile
 from drainer.limits.kafka.topic import delete_left_behind
 from drainer.limits.measure import measure_limits, prepare_limits
 from drainer.limits.search.boundary import as_json
@@ -23,14 +20,12 @@ from drainer.limits.search.settings import LimitSettings
 from drainer.limits.view import SearchView, limits_page, show_limits_action
 from drainer.loading.extensions import ensure_installed
 from drainer.model.listed import listed
-from drainer.model.option import Option, option
+from drainer.model.option import option
 from drainer.spark.session.settings import SessionSettings, shown_master
 from drainer.view.report.file import write_page
 from drainer.view.terminal import Terminal
 
 _clients = partial(option, panel="Clients and result")
-
-app = typer.Typer(invoke_without_command=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +44,6 @@ class ClientOptions(EngineOptions):
     )
 
 
-@app.callback()
 @changing
 def limits(
     kafka: ConnectionOptions,
@@ -109,27 +103,7 @@ def limits(
                 terminal.hint(left.hint or "")
         elif found != prepared.on_disk:  # A different --safe-share needs no new trials.
             prepared.file.write(found)
-    page = limits_page([(hosts.out, found)])
+    page = limits_page(hosts.out, found)
     terminal.print_line("")
     terminal.answer({"status": "done", "out": str(hosts.out), "limits": as_json(found)}, page)
-    write_page(terminal, report, lambda _: page)
-
-
-@app.command("compare")
-@command
-def compare(
-    files: Annotated[
-        list[Path], Option("Result files of `drainer limits`.", name="FILE...", is_argument=True)
-    ],
-    report: Report,
-    terminal: Terminal,
-) -> None:
-    """Show several results side by side, and lay their curves over one another.
-
-    Examples:
-
-    - `drainer limits compare 3-brokers.json 6-brokers.json --report limits.html`
-    """
-    page = limits_page([(path, LimitsFile(path).load()) for path in files])
-    terminal.answer(page.data, page)
     write_page(terminal, report, lambda _: page)

@@ -185,7 +185,7 @@ def _resumed(found: MeasuredLimits, requested: MeasuredLimits, path: Path) -> Me
         raise LimitsRefused(
             f"{path} was measured with other settings: {', '.join(differences)}",
             hint=f"To resume from its {len(found.trials)} trials, use those settings. Or name"
-            " another file with --out, and compare both with `drainer limits compare`.",
+            " another file with --out.",
         )
     more_trials = now.trials > found.settings.trials
     boundaries = [b for b in found.boundaries if not (more_trials and b.end is End.WIDE)]

@@ -150,27 +150,7 @@ class Plot:
     troubles: Sequence[tuple[float, float]] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """A curve through points (x, y), sorted by x. All numbers are above 0."""
-
-    label: str
-    points: Sequence[tuple[float, float]]
-    ink: str = "c1"
-
-
-@dataclass(frozen=True, slots=True)
-class Curves:
-    """Curves over a size in bytes, with logarithmic axes. The other fields are as in ``Plot``."""
-
-    kind: ClassVar[str] = "plot"
-    name: str
-    title: str
-    description: str
-    series: Sequence[Curve]
-
-
-Item = Line | Field | Table | Plot | Curves
+Item = Line | Field | Table | Plot
 
 
 @dataclass(frozen=True, slots=True)

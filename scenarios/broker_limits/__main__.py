@@ -3,8 +3,7 @@
 There are three cases: on one broker a quota for what clients may write; on three brokers request
 handler threads that are few and slow, or followers that copy slowly and fall out of the in-sync
 set. ``drainer limits`` runs on each of them, once more on brokers like them, and on brokers with
-half the capacity. The case of request handlers also runs on a single broker, in one chart with
-three.
+half the capacity. The case of request handlers also runs on a single broker.
 
 It prints the boundaries with what decided them, and writes reports. It ends with 1 when a second
 run is off by more than 15%, when half the capacity does not give about half the boundary, when a
@@ -43,7 +42,6 @@ class Run:
     name: str
     times: float  # How many times its usual capacity each broker has.
     limits: MeasuredLimits
-    path: Path
     took_s: float
 
     def shares(self) -> Iterator[tuple[int, float, str]]:
@@ -71,11 +69,7 @@ def main() -> None:
     for case in CASES:
         if given.case is None or case.name in given.case:
             runs = [_run(case, name, capacity, case.brokers, given) for name, capacity in RUNS]
-            others = [_run(case, f"of-{count}", 1.0, count, given) for count in case.clusters]
-            if others:
-                files = [str(run.path) for run in (runs[0], *others)]
-                _drainer("compare", *files, "--report", str(given.out / f"{case.name}.html"))
-            runs += others
+            runs += [_run(case, f"of-{count}", 1.0, count, given) for count in case.clusters]
             print(_table(runs), flush=True)
             for miss in _misses(runs):
                 missed = True
@@ -104,7 +98,7 @@ def _run(case: Case, name: str, capacity: float, brokers: int, given: argparse.N
             *("--out", str(path), "--report", str(path.with_suffix(".html"))),
         )
     limits = LimitsFile(path).load()
-    return Run(case, name, times, limits, path, time.monotonic() - begun_s)
+    return Run(case, name, times, limits, time.monotonic() - begun_s)
 
 
 def _drainer(*words: str) -> None:

@@ -219,13 +219,6 @@ def test_the_commands_of_a_group_have_tables_of_their_own(home: Path) -> None:
     assert "Did you mean list?" in drainer("dead", "show", "0:1", code=2)[1]
 
 
-def test_a_group_that_is_a_command_itself_passes_values_on(home: Path) -> None:
-    profile(home, '[limits]\ntrials = 5\nreport = "a.html"\n[limits.compare]\nreport = "b.html"\n')
-    found = given("limits")
-    assert (found["trials"], found["report"].path.name) == (5, "a.html")
-    assert given("limits", "compare", "x.json")["report"].path.name == "b.html"
-
-
 def test_a_profile_is_named_by_an_option_or_a_variable(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

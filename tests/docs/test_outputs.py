@@ -54,7 +54,6 @@ def test_every_command_with_a_form_for_programs_has_a_schema_and_no_other() -> N
     [
         ("run", FULL_SUMMARY.as_json()),
         ("plan show", {**FULL_PLAN, "last_run": "done", "last_end": None}),
-        ("limits compare", as_json(of_each_end())),
         ("limits", {"out": "limits.json", "limits": as_json(of_each_end())}),
         ("sandbox up", {"bootstrap_servers": "b:9092", "folder": "/f", "registry": None}),
     ],

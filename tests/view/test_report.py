@@ -20,7 +20,7 @@ from drainer.model.account import Event, EventKind
 from drainer.model.latency import Latency
 from drainer.model.status import FailureStatus, PartitionResult, Summary
 from drainer.text.escape import printable
-from drainer.view.page import Curve, Curves, Page, Plot, Series
+from drainer.view.page import Page, Plot, Series
 from drainer.view.report.chart import draw, time_ticks, value_ticks
 from drainer.view.report.file import MARK
 from drainer.view.report.page import html
@@ -229,18 +229,6 @@ def test_a_short_run_has_elapsed_time_and_a_long_one_the_clock_at_round_minutes(
     seconds: float, labels: list[str]
 ) -> None:
     assert [text for _, text in time_ticks(ENDED, 0, seconds)] == labels
-
-
-def test_curves_are_straight_on_logarithms_with_a_dot_for_each_point() -> None:
-    curve = Curve("a", ((100, 10.0), (1_000, 100.0), (10_000, 1_000.0)))
-    found: Any = draw(Curves("c", "T", "t", [curve, Curve("b", ((1_000, 20.0),), "c2")]))
-    assert found["ys"] == [(192.0, "10"), (101.0, "100"), (10.0, "1k")]
-    assert [text for _, text, _ in found["xs"]] == ["100 B", "1000 B", "9.8 KiB"]
-    assert found["lines"][0] == ("c1", "M52.0 192.0L221.0 101.0L390.0 10.0")
-    assert [ink for ink, *_ in found["dots"]] == ["c1", "c1", "c1", "c2"]
-    alone: Any = draw(Curves("c", "T", "t", [Curve("a", ((100, 3.0),))]))
-    assert [text for _, text in alone["ys"]] == ["1", "2", "5", "10"]
-    assert alone["xs"] == [(221.0, "100 B", "middle")]
 
 
 def test_a_report_has_who_changed_what_and_why() -> None:

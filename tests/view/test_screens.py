@@ -214,9 +214,9 @@ SCREENS: dict[str, Callable[[], Page | Status | str]] = {
     "estimate-first": lambda: estimate_page(of_classes()),
     "estimate-empty": lambda: estimate_page(estimate(0)),
     "certify": lambda: report_page(REPORT),
-    "limits": lambda: limits_page([(PATH, measured(groups=5))]),
-    "limits-ends": lambda: limits_page([(PATH, of_each_end())]),
-    "limits-nothing": lambda: limits_page([(PATH, nothing_known())]),
+    "limits": lambda: limits_page(PATH, measured(groups=5)),
+    "limits-ends": lambda: limits_page(PATH, of_each_end()),
+    "limits-nothing": lambda: limits_page(PATH, nothing_known()),
     "limits-preview": previewed,
 }
 

@@ -1,4 +1,4 @@
-"""The layout of charts in SVG: where lines, dots, axes and labels lie in the picture.
+"""The layout of charts in SVG: where lines, axes and labels lie in the picture.
 
 Axes have round labels. An axis of values goes up in steps of 1, 2 or 5 times a power of ten. An
 axis of time shows the elapsed time of a short run (0, 30s, 1m), and for a longer one the time of
@@ -12,9 +12,8 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from drainer.view import figures
-from drainer.view.page import Curves, Plot
+from drainer.view.page import Plot
 
-SIZES_MOST = 5  # At most this many sizes have room as labels below a picture.
 VALUE_STEPS_MOST = 4
 TIME_STEPS_MOST = 6
 DATE_STEPS_MOST = 4
@@ -33,14 +32,8 @@ _TIME_STEPS_S = (
 Tick = tuple[float, str]  # A value on an axis, and its label.
 
 
-def draw(plot: Plot | Curves) -> dict[str, object]:
+def draw(plot: Plot) -> dict[str, object]:
     """Return the coordinates of everything that a plot's picture shows, for the template."""
-    frame = {"left": _LEFT, "right": _RIGHT, "top": _TOP, "bottom": _BOTTOM}
-    drawn = _draw_curves(plot) if isinstance(plot, Curves) else _draw_plot(plot)
-    return frame | {"troubles": [], "dots": []} | drawn
-
-
-def _draw_plot(plot: Plot) -> dict[str, object]:
     begin, end = plot.seconds[0], plot.seconds[-1]
     values = [value for each in plot.series for value in each.values if not math.isnan(value)]
     ticks = value_ticks(max(values, default=0.0), plot.unit)
@@ -53,6 +46,7 @@ def _draw_plot(plot: Plot) -> dict[str, object]:
         return _BOTTOM - value / top * (_BOTTOM - _TOP)
 
     return {
+        **{"left": _LEFT, "right": _RIGHT, "top": _TOP, "bottom": _BOTTOM},
         "ys": [(up(value), text) for value, text in ticks],
         "xs": [
             (across(x), text, _anchor(across(x), text))
@@ -63,38 +57,6 @@ def _draw_plot(plot: Plot) -> dict[str, object]:
             (each.ink, _path(zip(map(across, plot.seconds), map(up, each.values), strict=True)))
             for each in plot.series
         ],
-    }
-
-
-def _draw_curves(plot: Curves) -> dict[str, object]:
-    points = [point for each in plot.series for point in each.points]
-    sizes = sorted({x for x, _ in points})
-    values = [y for _, y in points]
-    # The axis begins and ends at a power of ten. If it spans a single decade, there are also ticks
-    # at two and five times the lower power.
-    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
-    steps = (1, 2, 5) if high - low < 2 else (1,)
-    ticks = [step * 10.0**power for power in range(low, max(high, low + 1)) for step in steps]
-    ticks.append(10.0 ** max(high, low + 1))
-    bottom, top = ticks[0], ticks[-1]
-
-    def across(x: float) -> float:
-        if sizes[0] == sizes[-1]:
-            return (_LEFT + _RIGHT) / 2
-        return _LEFT + math.log(x / sizes[0]) / math.log(sizes[-1] / sizes[0]) * (_RIGHT - _LEFT)
-
-    def up(y: float) -> float:
-        return _BOTTOM - math.log(y / bottom) / math.log(top / bottom) * (_BOTTOM - _TOP)
-
-    named = [sizes[0], sizes[len(sizes) // 2], sizes[-1]] if len(sizes) > SIZES_MOST else sizes
-    anchors = {sizes[0]: "start", sizes[-1]: "end"} if len(sizes) > 1 else {}
-    return {
-        "ys": [(up(y), figures.about(y) if y >= 1 else f"{y:g}") for y in ticks],
-        "xs": [(across(x), figures.size(round(x)), anchors.get(x, "middle")) for x in named],
-        "lines": [
-            (each.ink, _path((across(x), up(y)) for x, y in each.points)) for each in plot.series
-        ],
-        "dots": [(each.ink, across(x), up(y)) for each in plot.series for x, y in each.points],
     }
 
 
