@@ -19,9 +19,9 @@ CALLED_BY_NAME = {  # decorators that leave a function to be called by its name
     *("property", "cached_property", "staticmethod", "classmethod", "contextmanager", "cache"),
     *("asynccontextmanager", "override", "abstractmethod", "lru_cache", "final", "setter"),
 }
-# By logging, by print, by the import of a module, and by notebooks.
+# By logging, by print, and by the import of a module.
 CALLED_BY_OTHERS = {
-    *("ClientLog.emit", "LineStream.writelines", "_FromTrusted.get_data", "Shown._repr_html_"),
+    *("ClientLog.emit", "LineStream.writelines", "_FromTrusted.get_data"),
 }
 CONSTRUCTORS = {"__init__", "__new__", "__post_init__"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef

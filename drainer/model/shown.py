@@ -21,16 +21,10 @@ class Shown:
         cls._repr_pretty_ = cls._repr_pretty_  # type: ignore[method-assign]
 
     def __str__(self) -> str:
-        return self._render("text")
-
-    def _repr_html_(self) -> str:
-        return self._render("html")
+        module, _, function = self._page.partition(":")
+        page = getattr(import_module(module), function)(self)
+        found: str = import_module("drainer.view.program").text(page)
+        return found
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(str(self))
-
-    def _render(self, form: str) -> str:
-        module, _, function = self._page.partition(":")
-        page = getattr(import_module(module), function)(self)
-        found: str = getattr(import_module("drainer.view.notebook"), form)(page)
-        return found

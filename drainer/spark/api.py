@@ -60,8 +60,8 @@ from drainer.store.plan_file import plan_at
 from drainer.store.saved_plan import SavedPlan
 from drainer.view.background import InBackground
 from drainer.view.live import progress_view
-from drainer.view.notebook import ProgramTerminal
 from drainer.view.preview import preview_page
+from drainer.view.program import ProgramTerminal
 from drainer.view.summary import show_summary
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ class Drained(Shown):
     summary: Summary
     session: SparkSession = field(repr=False)
 
-    def _render(self, form: str) -> str:
-        return self.summary._render(form)  # noqa: SLF001 - of the same base
+    def __str__(self) -> str:
+        return str(self.summary)
 
     def partitions(self) -> DataFrame:
         """Return a row for each partition.

@@ -25,8 +25,8 @@ from drainer.model.option import Concurrency
 from drainer.model.resuming import Resuming
 from drainer.model.terms import Unkeyed
 from drainer.store.plan_file import PlanFile
-from drainer.view.notebook import text
 from drainer.view.plan import plan_page
+from drainer.view.program import text
 from kafka.topic import Topic
 
 MESSAGES = 40

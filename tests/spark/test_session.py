@@ -388,7 +388,6 @@ def test_a_drain_on_a_session_that_is_there_leaves_it_as_it_was_and_can_be_inter
     assert drained.summary.exit_code == 0
     assert "to keep that, add concurrency 2" in capsys.readouterr().err
     assert str(drained) == str(drained.summary)
-    assert drained._repr_html_() == drained.summary._repr_html_()
     in_a_cell = list[str]()
     drained._repr_pretty_(SimpleNamespace(text=in_a_cell.append), cycle=False)
     assert in_a_cell == [str(drained.summary)]
