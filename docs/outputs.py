@@ -191,7 +191,7 @@ OUTPUTS: dict[str, list[Fields]] = {
     ],
     "limits": [{"out": str, "limits": record("Measured", LIMITS)}],
     "ps": [{"drains": list[record("Drain", DRAIN)]}],  # type: ignore[misc]
-    "watch": [{"ended": Mapping[str, Any]}, {}],
+    "watch": [{"ended": Mapping[str, Any]}],
     "stop": [{"ended": Mapping[str, Any]}],
     **{command: [{"told": list[str]}] for command in ("set", "pause", "unpause")},
     "plan show": [PLAN],

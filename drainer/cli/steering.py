@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Annotated, Any
 
 from drainer.cli.command import changing, command
@@ -21,28 +20,22 @@ from drainer.control.client import FoundDrain
 from drainer.control.place import short
 from drainer.control.wire import DrainReport
 from drainer.engine.control import Change, ControlRequest, Pause, Stop, Unpause
-from drainer.errors import DrainerError, UsageError, raised_as
+from drainer.errors import UsageError, raised_as
 from drainer.host.process import is_suspended
-from drainer.host.trust import read_own
 from drainer.model.codec import builtins, decode, encode
 from drainer.model.listed import given_up_words, listed
 from drainer.model.option import DURATION, Option, ValueType, options_of, parse_pairs
-from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.status import share_finished
 from drainer.store.place import PlanPlace, parse_place
 from drainer.text import escape
 from drainer.view import figures
-from drainer.view.live import RunningLine, progress_view
+from drainer.view.live import progress_view
 from drainer.view.page import Cell, Column, Field, Line, Page, Table, Tone, section
 from drainer.view.status import obstacle, time_left
 from drainer.view.summary import resume_by_plan
 from drainer.view.terminal import Terminal
-
-EVERY_S = 1.0  # `watch --all` asks all drains this often.
-# If the terminal can't redraw lines, `watch --all` prints a line per drain this often.
-PRINT_EVERY_S = 5.0
 
 # A drain answers twice a second. It counts as silent if its last answer is older than this.
 SILENT_S = 5.0
@@ -142,7 +135,6 @@ def watch(
             proposes="running",
         ),
     ],
-    all_: Annotated[bool, Option("Show all drains, one line per drain.", False, envvar=None)],
     terminal: Terminal,
 ) -> None:
     """Show the live view of a drain in another process.
@@ -152,13 +144,9 @@ def watch(
     Examples:
 
     - `drainer watch orders.indexer.plan.json`
-    - `drainer watch --all`
     """
     with suppress(KeyboardInterrupt):
-        if all_:
-            _watch_all(terminal)
-        else:
-            _show(terminal, client.watch(_only_one() if plan is None else plan))
+        _show(terminal, client.watch(_only_one() if plan is None else plan))
 
 
 @changing
@@ -283,35 +271,6 @@ def _only_one() -> PlanPlace:
     return parse_place(found[0].about.plan)
 
 
-def _watch_all(terminal: Terminal) -> None:
-    printed_s, before = -inf, dict[Path, FoundDrain]()
-    with RunningLine(terminal) as line:
-        while (found := client.running()) or before:
-            now = {each.path: each for each in found}
-            for path in before.keys() - now.keys():
-                terminal.print_line(end_line(before[path]))
-            before = now
-            lines = [found_line(each) for each in found]
-            line.draw("\n".join([*lines, "Ctrl-C leaves; the drains go on"]))
-            if not terminal.is_live and monotonic() - printed_s >= PRINT_EVERY_S:
-                printed_s = monotonic()
-                for each in lines:
-                    terminal.print_line(each)
-            sleep(EVERY_S)
-    terminal.data({})
-    terminal.print_line("no drain is running on this machine")
-
-
-def end_line(found: FoundDrain) -> str:
-    """Return ``orders.indexer.plan.json  killed``, or how else a drain ended that ran until now."""
-    how = "ended"
-    with suppress(OSError, ValueError, DrainerError):  # The plan may be elsewhere, or gone.
-        account = OffsetPlan.decode(read_own(Path(found.about.plan))).account
-        given_up = given_up_words(account.counts()[1]) if account.complete else ""
-        how = ", ".join(filter(None, (account.how_ended, given_up)))
-    return f"{short(found.about.plan)}  {how}"
-
-
 def state_of(found: FoundDrain) -> str:
     """Return the state of a drain in one or two words, such as ``in trouble``."""
     status = found.status
@@ -378,21 +337,6 @@ def _calmness(found: FoundDrain) -> int:
 
 def _is_undone(found: FoundDrain) -> bool:
     return found.left is not None and found.left.account.undone is not None
-
-
-def found_line(found: FoundDrain) -> str:
-    """Return ``orders.indexer.plan.json  draining  41.2%  3m 20s left, done at 17:31  890 …/s``.
-
-    If the drain is paused, the line says who paused it, and until when and why.
-    """
-    status, state = found.status, state_of(found)
-    if status is not None and status.control.paused is not None and state == "paused":
-        state = status.control.paused.in_words()
-    words = [short(found.about.plan), state]
-    if status is not None:
-        words += [_done(found), time_left(status, datetime.now(UTC))]
-        words.append(f"{figures.rate(status.progress.rate_now)} sub-messages/s")
-    return "  ".join(words)
 
 
 def found_as_json(found: FoundDrain) -> dict[str, Any]:

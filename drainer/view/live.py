@@ -191,9 +191,9 @@ class LiveView:
 
 
 class RunningLine:
-    """A context manager that shows one or a few lines, and removes them at the end.
+    """A context manager that shows a line, and removes it at the end.
 
-    On a screen, the lines are redrawn in place, and what a person types is not echoed. Elsewhere,
+    On a screen, the line is redrawn in place, and what a person types is not echoed. Elsewhere,
     ``draw`` prints a line every ``every_s`` seconds, or nothing if ``every_s`` is None. While
     Ctrl-S stops the terminal, nothing is drawn.
     """
@@ -224,19 +224,8 @@ class RunningLine:
             self._terminal.print_line(text)
         else:
             width = self._terminal.console.width
-            rows = (row for line in text.split("\n") for row in _phrases(line, width))
-            self._live.update(drawn(([(row, Tone.PLAIN)] for row in rows), width), refresh=True)
-
-
-def _phrases(line: str, width: int) -> list[str]:
-    """Break a line that is too long between its phrases, before which it has two spaces."""
-    rows: list[str] = []
-    for phrase in line.split("  "):
-        if rows and cell_len(row := f"{rows[-1]}  {phrase}") <= width:
-            rows[-1] = row
-        else:
-            rows += broken(f"  {phrase}" if rows else phrase, width)
-    return rows
+            rows = ([(row, Tone.PLAIN)] for row in broken(text, width))
+            self._live.update(drawn(rows, width), refresh=True)
 
 
 def _live(terminal: Terminal, *, transient: bool = False) -> Live:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from command.conftest import OnTerminal, distinct, operations, same
+from command.conftest import distinct, operations, same
 from command.process import BLOCKS_THE_LOOP, ON_THREADS, Command, Outcome
 from command.terminal import TerminalSession
 from command.test_dead_letters import letters_of
@@ -411,26 +411,3 @@ def test_on_spark_stop_now_does_not_wait_for_a_handler_that_hangs(
     assert outcome.way_out("resume") == ended.resume_words
     command.resume(topic, "--engine", "process")
     command.ensure_drained(topic)
-
-
-@pytest.mark.long
-def test_all_drains_are_watched_a_line_each(command: Command, on_terminal: OnTerminal) -> None:
-    topics = [command.topic(distinct(20)) for _ in range(2)]
-    drains = [command.begin(topic, "-c", "2", gate=command.gate) for topic in topics]
-    for topic in topics:
-        is_in_state(command, topic, "draining")
-    screen = on_terminal("watch", "--all")
-    plain = command.start("watch", "--all")
-    for topic in topics:
-        screen.shows(f"{command.plan(topic).name}  draining")
-        plain.prints(f"{command.plan(topic).name}  draining")
-    screen.shows("Ctrl-C leaves; the drains go on")
-    command.gate.touch()
-    for running in drains:
-        running.ends(0)
-    shown, printed = screen.ends(0), plain.ends(0).err
-    assert "no drain is running" in shown
-    for topic in topics:
-        end = f"{command.plan(topic).name}  done"
-        assert end in shown
-        assert end in printed

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from builders import a_plan, a_status, changed, counts, progress_at
+from builders import a_plan, a_status, changed, progress_at
 from drainer.cli.options import parse_present
-from drainer.cli.steering import end_line, found_as_json, running_page, state_of
+from drainer.cli.steering import found_as_json, running_page, state_of
 from drainer.control.client import FoundDrain, left, left_known, request
 from drainer.control.place import link_to, make_folder
 from drainer.control.wire import About
@@ -145,18 +145,6 @@ def test_an_undone_drain_comes_last_and_no_way_to_take_that_back_is_offered(
     ]
     [note] = (line for line in lines if "was undone at" in line)
     assert note.endswith("; a resume commits again what is done")
-
-
-def test_the_last_line_of_a_drain_says_what_was_given_up(tmp_path: Path) -> None:
-    path = write(tmp_path, "a", DONE).path
-    about = About(str(path), "orders", "indexer", "", "process", AT)
-    found = FoundDrain(path, about, None, 0.0, 4_711)
-    assert end_line(found).endswith("a.plan.json  done")
-    dead = replace(ALL_OF_IT, sub_messages=counts(done=98, dead=2))
-    write(tmp_path, "a", changed(DONE, claims={ALL: {0: dead}}))
-    assert end_line(found).endswith("a.plan.json  done, with 2 dead letters")
-    (tmp_path / "a.plan.json").unlink()
-    assert end_line(found).endswith("a.plan.json  ended")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import subprocess
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain, repeat
 from math import inf
@@ -22,7 +21,7 @@ from typer.testing import CliRunner
 
 from builders import a_plan, a_status, a_summary
 from drainer.cli.app import app
-from drainer.cli.steering import found_as_json, found_line, running_page, state_of
+from drainer.cli.steering import found_as_json, running_page, state_of
 from drainer.control import client
 from drainer.control.client import FoundDrain
 from drainer.control.place import folders, link_to, make_folder, socket_name
@@ -31,9 +30,8 @@ from drainer.control.wire import About, DrainReport
 from drainer.engine.control import Control, Pause, Stop
 from drainer.errors import Interrupted, Refused, UsageError
 from drainer.host.process import is_suspended
-from drainer.model.account import Event, EventKind
 from drainer.model.settings import LocalSettings
-from drainer.model.status import FailureStatus, HeldBack, OutageStatus, Paused
+from drainer.model.status import FailureStatus, HeldBack, OutageStatus
 from drainer.store.plan_file import PlanFile
 from kafka.topic import eventually
 from view import samples
@@ -124,16 +122,10 @@ def test_a_drain_in_an_outage_says_since_when_it_tries_and_when_it_halts(
     assert found_as_json(found)["outage"]["next_try_s"] == 8.0
 
 
-def test_a_line_names_the_plan_and_says_until_when_and_why_it_is_paused() -> None:
-    event = Event("2026-03-14T17:05:20+00:00", EventKind.PAUSED, "ana@db1", "failover")
-    paused = Paused(event, "2026-03-14T17:15:20+00:00")
-    about = replace(ABOUT, plan=str(Path.cwd() / PLAN))
-    line = found_line(FoundDrain(PLAN, about, a_status(paused=paused), 0.2, 4_711))
-    assert line.startswith(f"{PLAN}  {paused.in_words()}  41.0%")
-    assert (" until " in line, "(failover)" in line) == (True, True)
+def test_a_drain_without_a_status_starts_or_is_silent() -> None:
     # It waits for its lock, or its handler's open() takes long.
-    assert found_line(FoundDrain(PLAN, about, None, 9.0, 4_711)) == f"{PLAN}  starting"
-    assert found_line(FoundDrain(PLAN, about, None, inf, 4_711)) == f"{PLAN}  silent"
+    assert state_of(FoundDrain(PLAN, ABOUT, None, 9.0, 4_711)) == "starting"
+    assert state_of(FoundDrain(PLAN, ABOUT, None, inf, 4_711)) == "silent"
 
 
 OK, CONFLICT = b"HTTP/1.0 200 OK\r\n\r\n", b"HTTP/1.0 409 Conflict\r\n\r\n"
