@@ -1,10 +1,9 @@
-"""The checks of ``drainer probe``: brokers, login, rights, group and clock. It changes nothing."""
+"""The checks of ``drainer probe``: brokers, login, rights and group. It changes nothing."""
 
 from __future__ import annotations
 
 import platform
 import re
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
@@ -12,8 +11,7 @@ from pathlib import Path
 from typing import cast
 
 import confluent_kafka
-from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # it is exported without __all__
+from confluent_kafka import KafkaException
 
 from drainer import __version__
 from drainer.errors import BrokerUnreachable, OffsetsPending, Refused, RightMissing, TopicMissing
@@ -27,8 +25,6 @@ from drainer.probe.network import CONNECT_S, Job, ProbeJobs, probe_server, run_j
 
 # If a right for one of these commands is missing, the probe fails.
 ALWAYS = {"run", "run --handler produce"}
-SKEW_S, RECENT_S = 1.0, 60.0
-MAX_TIME = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
 SETUP_TIMEOUT = "socket.connection.setup.timeout.ms"
 TABLE = Path(__file__).with_name("rights.md")
 _ROW = re.compile(r"^\| (`.+?) \| (.+) \|$", re.MULTILINE)
@@ -88,8 +84,6 @@ def _probe_cluster(
     }
     if group := names.get("GROUP"):
         jobs["group", group] = partial(_group, cluster, group, topic)
-    if topic:
-        jobs["clock", "the brokers' clock"] = partial(_clock, cluster, topic)
     with cluster:
         return found + run_jobs(jobs)
 
@@ -185,29 +179,6 @@ def _group(cluster: Cluster, group: str, topic: str | None) -> Iterator[Finding]
         yield Finding("group", Level.WARN, f"{group} {state}{behind}", hint)
     else:
         yield Finding("group", Level.OK, f"{text}; no consumer would handle new records")
-
-
-def _clock(cluster: Cluster, topic: str) -> Iterator[Finding]:
-    unknown = partial(Finding, "clock", Level.UNCHECKED)
-    config = cluster.topic_config(topic)
-    if config.get("message.timestamp.type") != "LogAppendTime":
-        seen = "the times in it are its producers'" if config else "this user can't see which times"
-        yield unknown(f"not known: no answer of a broker has a time ({topic}: {seen})")
-        return
-    places = [TopicPartition(topic, n) for n in cluster.topic(topic, "DESCRIBE").partitions]
-    found = cluster.admin.list_offsets(dict.fromkeys(places, MAX_TIME), request_timeout=CONNECT_S)
-    newest_ms = max(cluster.wait(each, CONNECT_S).timestamp for each in found.values())
-    # The broker has set this time by its own clock.
-    ahead_s = newest_ms / 1000 - time.time()
-    if newest_ms < 0 or ahead_s < -RECENT_S:
-        yield unknown(f"not known: {topic} has no record of the last minute")
-    elif ahead_s > SKEW_S:
-        hint = "Set the clocks by NTP: drainer compares times with those of records."
-        yield Finding(
-            "clock", Level.WARN, f"the brokers' clock is at least {ahead_s:.1f} s ahead", hint
-        )
-    else:
-        yield Finding("clock", Level.OK, f"the brokers' clock is at most {-ahead_s:.1f} s behind")
 
 
 @cache
