@@ -191,12 +191,5 @@ def _ensure_allowed(given: Values, options: Iterable[Option]) -> None:
         )
 
 
-def why_not_by_key() -> str | None:
-    """Return why a person may not steer the drain with keys in the live view; None if they may."""
-    if _is_on("DRAINER_REQUIRE_REASON"):
-        return "a reason is required: use `drainer set`, `pause` or `stop` with --reason"
-    return None
-
-
 def _is_on(variable: str) -> bool:
     return os.environ.get(variable, "").strip().lower() not in ("", "0", "no", "false")

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from drainer.cli.answer import ensure_confirmed
-from drainer.cli.command import why_not_by_key
 from drainer.cli.connecting import ConnectionOptions
 from drainer.cli.declared import declared_by, next_command, value_of
 from drainer.cli.engines import STATE
@@ -26,7 +25,6 @@ from drainer.cli.options import DrainOptions, Limits
 from drainer.engine.control import Control
 from drainer.engine.history import History
 from drainer.engine.preview import EngineName, Preview
-from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.signals import ignore_signals, obey_signals_until
 from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted, Signalled
 from drainer.kafka.cluster import Cluster
@@ -42,7 +40,7 @@ from drainer.store.place import PlanPlace
 from drainer.text.escape import json_text
 from drainer.text.mask import describe
 from drainer.view.background import InBackground
-from drainer.view.live import ControlKeys, progress_view
+from drainer.view.live import progress_view
 from drainer.view.preview import preview_page
 from drainer.view.report.file import ReportFile, write_page
 from drainer.view.status import LivePage, status_fields
@@ -52,6 +50,7 @@ from drainer.view.terminal import Terminal
 if TYPE_CHECKING:
     from drainer.metrics.server import MetricsServer
 
+STEERING = "Ctrl-C stops safely; drainer set, pause and stop steer from elsewhere"
 HOOK_S = 60.0  # A shell command of --tune on-end or on-late that runs longer is killed.
 REPORT_S = 1.0  # A process that has to end does not wait longer for a blocked terminal.
 
@@ -238,14 +237,12 @@ def preview_and_drain(
         def resuming() -> Resuming:
             return resuming_with(context, plan, action.plan_path, control.retyped())
 
-        keys = ControlKeys(control, THIS_PROCESS.user(), why_not_by_key())
         try:
-            with InBackground(progress_view(terminal, keys), terminal.print_line) as view:
+            with InBackground(progress_view(terminal, STEERING), terminal.print_line) as view:
                 give_up = partial(end_at_once, terminal, view, action.plan_path, resuming)
 
                 def show(status: Status) -> None:
                     followers.show(status)
-                    keys.status = status
                     view.update(status)
 
                 summary = drain(

@@ -1,4 +1,4 @@
-"""Views of a running drain, and the keys that control it.
+"""Views of a running drain.
 
 On a screen, a view is redrawn in place. Elsewhere it prints lines.
 """
@@ -8,28 +8,22 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import select
 import signal
 import sys
 import termios
 import threading
 import time
-import tty
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from heapq import nlargest
-from math import ceil
 from typing import Any, Self, TextIO, cast
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.live import Live
 from rich.segment import Segment, Segments
 
-from drainer.engine.control import Change, Control, ControlRequest, Pause, Stop, Unpause
 from drainer.model.status import ProgressStatus, Status, share_finished
 from drainer.view import figures, priority
 from drainer.view.layout import Pieces, broken, pieces, plain, segments, wrapped
@@ -51,53 +45,6 @@ from drainer.view.status import (
 from drainer.view.streams import LineStream
 from drainer.view.terminal import Terminal
 
-STEP = 1.25  # A key multiplies or divides the concurrency by this.
-SHORT = "p pause  + - concurrency  s stop  ? help"
-STOPS = "press s again to stop: calls in flight finish, and a resume continues the drain"
-LONG = "p pauses, unpauses  + - more or fewer calls in flight  s twice stops like Ctrl-C"
-
-
-@dataclass(eq=False)
-class ControlKeys:
-    """Turns keys into requests to the drain.
-
-    ``by`` names the user in the history. If ``refused`` has a text, no request is made, and the
-    text is shown instead.
-    """
-
-    control: Control
-    by: str
-    refused: str | None = None
-    status: Status | None = None  # The latest status, which the caller sets.
-    line: str = SHORT  # The line to show below the view.
-
-    def press(self, key: str) -> None:
-        """Make the request that a key stands for. Other keys are ignored. Any thread may call."""
-        status = self.status
-        requests: dict[str, Callable[[Status], ControlRequest]] = {
-            "p": lambda now: Pause() if now.control.paused is None else Unpause(),
-            "+": lambda now: _concurrency(ceil(now.limits.concurrency * STEP)),
-            "-": lambda now: _concurrency(int(now.limits.concurrency / STEP)),
-            "s": lambda now: Stop(),
-        }
-        if key == "s" and self.line != STOPS and self.refused is None:
-            self.line = STOPS  # Any other key than a second s takes this back.
-        elif key == "?" or (self.line == STOPS and key not in requests):
-            self.line = SHORT if self.line in (LONG, STOPS) else LONG
-        elif key in requests and self.refused is not None:
-            self.line = self.refused
-        elif key in requests and status is not None:
-            self.control.request(requests[key](status), self.by).add_done_callback(self._show)
-
-    def _show(self, done: Future[tuple[str, ...]]) -> None:
-        error = done.exception()  # A request only ever fails with a DrainerError.
-        self.line = ", ".join(done.result()) if error is None else str(error)
-
-
-def _concurrency(calls: int) -> Change:
-    return Change({"concurrency": max(1, calls)})
-
-
 FRAME_S = 0.2  # The time between two drawings of a running line.
 # What handlers print is kept until the next frame, but no more than this many characters. Beyond
 # that it is printed at once, or the oldest is dropped while the terminal takes nothing.
@@ -118,12 +65,9 @@ class LiveView:
     may stop ``update``, so a drain calls it in another thread (``view/background.py``).
     """
 
-    def __init__(
-        self, terminal: Terminal, keys: ControlKeys | None = None, below: str = ""
-    ) -> None:
+    def __init__(self, terminal: Terminal, below: str = "") -> None:
         self._terminal = terminal
         self._below = below
-        self._keys = keys if terminal.keyboard is not None else None
         self._live = _live(terminal)
         self._last: Status | None = None
         self._streams = contextlib.ExitStack()
@@ -139,13 +83,11 @@ class LiveView:
         if self._terminal.shares_screen:
             self._streams.enter_context(contextlib.redirect_stdout(cast(TextIO, stream)))
         self._live.start()
-        pressed = None if self._keys is None else self._keys.press
-        self._streams.enter_context(_without_echo(self._terminal, pressed))
+        self._streams.enter_context(without_echo(self._terminal))
         return self
 
     def __exit__(self, *_: object) -> None:
         self._streams.close()
-        self._keys = None
         self._release()
         if self._last is not None:
             self._live.update(self._frame(self._last))
@@ -157,8 +99,7 @@ class LiveView:
         if not self._terminal.is_ready:
             return
         self._release()
-        below = self._below if self._keys is None else self._keys.line
-        self._live.update(self._frame(status, below), refresh=True)
+        self._live.update(self._frame(status, self._below), refresh=True)
 
     def _frame(self, status: Status, below: str = "") -> Segments:
         """Return the frame as segments, with ``below`` as its last line.
@@ -208,7 +149,7 @@ class RunningLine:
     def __enter__(self) -> Self:
         if self._terminal.is_live and not self._terminal.quiet:
             self._live = self._shown.enter_context(_live(self._terminal, transient=True))
-            self._shown.enter_context(_without_echo(self._terminal))
+            self._shown.enter_context(without_echo(self._terminal))
             self._every_s, self._due_s = FRAME_S, 0.0
         return self
 
@@ -236,15 +177,6 @@ def _live(terminal: Terminal, *, transient: bool = False) -> Live:
         redirect_stderr=False,
         transient=transient,
     )
-
-
-def _without_echo(
-    terminal: Terminal, pressed: Callable[[str], None] | None = None
-) -> contextlib.AbstractContextManager[None]:
-    """Read keys even if none has a meaning, because their echo would spoil what is drawn."""
-    if terminal.keyboard is None:
-        return contextlib.nullcontext()
-    return keyboard(terminal.keyboard, pressed or (lambda _: None))
 
 
 def drawn(lines: Iterable[Pieces], width: int) -> Segments:
@@ -388,19 +320,17 @@ def status_page(status: Status) -> Page:
 ProgressView = LineView | LiveView | NotebookView
 
 
-def progress_view(
-    terminal: Terminal, keys: ControlKeys | None = None, below: str = ""
-) -> ProgressView:
+def progress_view(terminal: Terminal, below: str = "") -> ProgressView:
     """Return the view that suits the terminal. With --quiet, it shows only warnings.
 
-    ``keys`` work only in a view that is redrawn in place. Without them, ``below`` is its last line.
+    ``below`` is the last line of a view that is redrawn in place.
     """
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if ipython is not None and getattr(shell, "kernel", None):
         return NotebookView(ipython.display.display)
     live = terminal.is_live and not terminal.quiet
-    return LiveView(terminal, keys, below) if live else LineView(terminal)
+    return LiveView(terminal, below) if live else LineView(terminal)
 
 
 def frame(
@@ -496,81 +426,31 @@ def _bar(share: float, width: int) -> Pieces:
     return [(full, Tone.GOOD), ("─" * (width - len(full)), Tone.QUIET)]
 
 
-LOOK_S = 0.5  # While no key is pressed, the listener checks this often if it is in the foreground.
-# A process in the background gets these signals when it uses its terminal. They would stop the
-# process, and with it the drain.
-_STOPPING = {signal.SIGTTIN, signal.SIGTTOU}
-# A terminal marks what is pasted while it is in the mode of "bracketed paste".
-_MARKS_PASTES, _MARKS_NONE = b"\x1b[?2004h", b"\x1b[?2004l"
-_PASTE_BEGINS, _PASTE_ENDS = "\x1b[200~", "\x1b[201~"
-
-
 @contextmanager
-def keyboard(descriptor: int, pressed: Callable[[str], None]) -> Iterator[None]:
-    """Call ``pressed`` with each key, in a thread of its own, until the block ends.
-
-    Keys are read only while the process is in the foreground of the terminal. Ctrl-C still sends
-    its signal. Pasted text is no key. At the end the terminal's settings are restored. If the
-    descriptor is not a terminal, nothing is read.
-    """
+def without_echo(terminal: Terminal) -> Iterator[None]:
+    """Keep what a person types off the screen, where it would spoil what is drawn, and drop it."""
+    descriptor = terminal.keyboard
     try:
-        found = termios.tcgetattr(descriptor)
+        found = None if descriptor is None else termios.tcgetattr(descriptor)
     except (termios.error, OSError, ValueError):
+        found = None
+    if descriptor is None or found is None:
         yield
         return
-    over, over_writer = os.pipe()
-
-    def listen() -> None:
-        # While these signals are blocked, using the terminal in the background is only an error.
-        signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
-        typed = ""  # The last keys, as many as a mark has.
-        in_paste = False
-        with suppress(OSError, termios.error):
-            while True:
-                if _in_foreground(descriptor):
-                    _by_key(descriptor)
-                ready, _, _ = select.select((descriptor, over), (), (), LOOK_S)
-                if over in ready:
-                    return
-                if ready and _in_foreground(descriptor):
-                    key = os.read(descriptor, 1)
-                    if not key:
-                        return
-                    typed = (typed + key.decode("latin-1"))[-len(_PASTE_BEGINS) :]
-                    if typed in (_PASTE_BEGINS, _PASTE_ENDS):
-                        in_paste = typed == _PASTE_BEGINS
-                    elif not in_paste:
-                        pressed(typed[-1])
-
-    listener = threading.Thread(target=listen, name="keyboard", daemon=True)
-    listener.start()
+    silent = [*found]
+    silent[3] &= ~termios.ECHO
+    _set_modes(descriptor, silent)
     try:
         yield
     finally:
-        os.close(over_writer)
-        listener.join(2 * LOOK_S)
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
-        with suppress(OSError, termios.error):
-            if _in_foreground(descriptor):
-                termios.tcsetattr(descriptor, termios.TCSANOW, found)
-                os.write(descriptor, _MARKS_NONE)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        os.close(over)
+        _set_modes(descriptor, found)
 
 
-def _by_key(descriptor: int) -> None:
-    """Make the terminal pass on single keys, and mark what is pasted.
-
-    This is repeated, because a shell that had the terminal meanwhile may have changed the mode.
-    """
-    if termios.tcgetattr(descriptor)[3] & (termios.ICANON | termios.ECHO):
-        tty.setcbreak(descriptor, termios.TCSANOW)
-        with suppress(OSError):  # It may be open only for reading.
-            os.write(descriptor, _MARKS_PASTES)
-
-
-def _in_foreground(descriptor: int) -> bool:
-    try:
-        return os.tcgetpgrp(descriptor) == os.getpgrp()
-    except OSError:
-        return False
+def _set_modes(descriptor: int, modes: list[Any]) -> None:
+    """Set the modes of a terminal, and drop what was typed, unless another process has it now."""
+    # In the background, this signal would stop the process, and with it the drain.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
+    with suppress(OSError, termios.error):
+        if os.tcgetpgrp(descriptor) == os.getpgrp():
+            termios.tcsetattr(descriptor, termios.TCSAFLUSH, modes)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)

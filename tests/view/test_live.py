@@ -30,10 +30,7 @@ from drainer.model.status import (
 )
 from drainer.view.limit import advice, limit
 from drainer.view.live import (
-    LONG,
     PRINTED_MOST,
-    SHORT,
-    STOPS,
     LiveView,
     RunningLine,
     frame,
@@ -83,11 +80,6 @@ def test_a_line_that_is_cut_ends_in_an_ellipsis() -> None:
         view.update(a_status(plan="a/very/long/path/" * 20))
     lines = ANSI.sub("", err.getvalue()).splitlines()
     assert any(line[79:] == "…" for line in lines)
-
-
-@pytest.mark.parametrize("line", [SHORT, LONG, STOPS])
-def test_what_keys_do_is_shown_whole_at_80_columns(line: str) -> None:
-    assert len(line) <= 80
 
 
 URL = "http://search.production.example.com:9200/a/rather/long/path/to/the/index/of/orders/of/2026"
