@@ -12,6 +12,7 @@ from drainer.errors import (
     BrokerUnreachable,
     Halted,
     NotADeadLetter,
+    Passing,
     Refused,
     TopicMissing,
     raised_as,
@@ -75,7 +76,7 @@ class Originals:
             try:
                 found, size, count = self._letters_of(part)
             except Refused as error:
-                if type(error) not in (Refused, BrokerUnreachable):
+                if type(error) not in (Refused, Passing, BrokerUnreachable):
                     raise
                 if not wait(RETRY_S, f"can't read originals: {error}"):
                     return 0

@@ -188,14 +188,21 @@ def parse_concurrency(text: str) -> Concurrency:
     return Concurrency.fixed(int(text))
 
 
-@dataclass(frozen=True, slots=True)
 class Lag:
     """How far a group may be behind the log: a number of messages, or a time in seconds."""
 
+    __slots__ = ("messages", "seconds")
     written = str  # The type in JSON.
 
-    messages: int | None = None
-    seconds: float | None = None
+    def __init__(self, messages: int | None = None, seconds: float | None = None) -> None:
+        self.messages = messages
+        self.seconds = seconds
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Lag) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
 
     @classmethod
     def parse(cls, text: str) -> Lag:

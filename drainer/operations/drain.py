@@ -112,11 +112,7 @@ def drain(
         given = callbacks.resuming or (lambda: resuming_by(control.running, prepared))
 
         def resuming() -> Resuming:
-            engine, calls = prepared.action.engine.name, Concurrency.of(control.running.concurrency)
-            now = replace(given(), engine=engine, concurrency=str(calls))
-            terms = prepared.plan.terms
-            # If there is a client file, it may have a login, and no login goes to the plan's URL.
-            return now.to_keep(terms.options if terms.client_config is None else ())
+            return _resuming_now(prepared, control, given())
 
         prepared = _beginning(prepared, resuming())
         plan = prepared.plan
@@ -147,12 +143,18 @@ def drain(
             summary = _with_letters(cluster, prepared.plan.terms, summary)
             server.end(summary)
     return handed_over(
-        *(cluster, prepared.file, plan.terms, summary),
-        most_s=context.running.hand_over_s,
-        print_line=print_line,
-        runtime=runtime,
+        *(cluster, prepared.file, plan.terms, summary, running.hand_over_s, print_line, runtime),
         show=lambda: observe(summary.last),
     )
+
+
+def _resuming_now(prepared: Prepared, control: Control, given: Resuming) -> Resuming:
+    """Return what a resume has to repeat, with the options as they are now."""
+    engine, calls = prepared.action.engine.name, Concurrency.of(control.running.concurrency)
+    now = replace(given, engine=engine, concurrency=str(calls))
+    terms = prepared.plan.terms
+    # If there is a client file, it may have a login, and no login goes to the plan's URL.
+    return now.to_keep(terms.options if terms.client_config is None else ())
 
 
 def _beginning(prepared: Prepared, resuming: Resuming) -> Prepared:

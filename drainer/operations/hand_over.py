@@ -26,10 +26,10 @@ def handed_over(
     file: SavedPlan,
     terms: Terms,
     summary: Summary,
-    *,
     most_s: float,
     print_line: Callable[[str], None],
     runtime: Runtime = THIS_PROCESS,
+    *,
     show: Callable[[], None] = lambda: None,
 ) -> Summary:
     """Watch how consumers take over, if that is wanted, everything is done, and nobody saw it yet.

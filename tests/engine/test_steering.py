@@ -390,8 +390,8 @@ def test_another_lag_is_refused_once_the_end_is_final(person: Person) -> None:
         statuses = person.rehearsal.statuses
         person.until(lambda: statuses and statuses[-1].progress.lag is None, "the end is final")
         with pytest.raises(Refused, match="end of this drain is final"):
-            person.sets(until_lag={"messages": 10}, concurrency=3)
-        assert person.sets(until_lag={"messages": 5000}) == ("nothing changed",)
+            person.sets(until_lag="10", concurrency=3)
+        assert person.sets(until_lag="5000") == ("nothing changed",)
         assert person.sets(concurrency=4) == ("concurrency 8 → 4",)
 
     summary = person.beside(person.takes(OnTheLoop), set_it_too_late)
@@ -405,7 +405,7 @@ def test_a_drain_without_follow_keeps_a_lag_at_which_it_ends(person: Person) -> 
     def drop_it() -> None:
         with pytest.raises(UsageError, match="was not begun with --follow"):
             person.sets(until_lag=None)
-        assert person.sets(until_lag={"messages": 5000}) == ("until-lag 0 → 5000",)
+        assert person.sets(until_lag="5000") == ("until-lag 0 → 5000",)
 
     assert person.beside(person.takes(OnTheLoop), drop_it).exit_code == 0
 

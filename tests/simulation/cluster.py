@@ -28,7 +28,7 @@ class Broker(FakeKafka):
         super().__init__(TOPIC, TOPIC_ID, GROUP, backlog.logs, backlog.committed)
         self.world = world
         self.ours = dict(self.committed)  # where the drain put the group
-        self.moved = False  # and somebody else moved it after that
+        self.moved = set[int]()  # the partitions where somebody else moved it after that
         self.unreachable = False
         self.unanswered = 0.0  # the share of commits without an answer
         self.unread = 0.0  # the share of questions that get no answer
@@ -88,19 +88,19 @@ class Broker(FakeKafka):
         """Somebody else moves the group."""
         self.world.note(f"somebody moves the group to {number}/{offset}")
         self.committed[number] = offset
-        self.moved = True
+        self.moved.add(number)
 
     def expire(self) -> None:
         """Drops the offsets of a group that has been empty for long."""
         self.arrive()
         self.committed = dict.fromkeys(self.committed)
-        self.moved = False  # nothing is left of that
+        self.moved.clear()  # nothing is left of that
 
     def put_back(self) -> None:
         """A person puts the group back to where the drain left it."""
         self.late = {}
         self.committed = dict(self.ours)
-        self.moved = False
+        self.moved.clear()
 
     def _move(self, commits: Commits) -> None:
         for number, offset in commits.items():
@@ -126,7 +126,8 @@ class SimCluster(FakeCluster):
         self, group: str, topic: str, partitions: Iterable[int], timeout_s: float | None = None
     ) -> dict[int, int | None]:
         found = super().committed(group, topic, partitions, timeout_s)
-        if self.kafka.moved and any(o != self.kafka.ours[n] for n, o in found.items()):
+        # An offset that has expired does not show a move on another partition.
+        if any(o != self.kafka.ours[n] for n, o in found.items() if n in self.kafka.moved):
             self._see("the group was moved")
         return found
 
