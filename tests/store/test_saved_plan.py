@@ -25,8 +25,9 @@ from drainer.errors import (
     PlanNotWritten,
     PlanRefused,
     PlanUnready,
+    TopicMissing,
 )
-from drainer.kafka.cluster import Cluster
+from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.compacted import CompactedTopic
 from drainer.kafka.settings import ClientSettings
 from drainer.model.plan import OffsetPlan
@@ -396,6 +397,26 @@ def test_a_new_drain_sets_the_plan_aside_and_it_comes_back(place: Place) -> None
     assert DRAIN in str(aside)
     plan.rollback(OTHER, aside)
     assert seen(place).plan == PLAN
+
+
+def test_a_topic_that_the_brokers_know_only_after_a_while_is_waited_for(
+    bootstrap: str, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, topic = [], Cluster.topic
+
+    def slow(cluster: Cluster, name: str, *given: Any) -> TopicInfo:
+        looks.append(name)
+        if len(looks) < 4:
+            raise TopicMissing(f"topic {name} does not exist", hint="")
+        return topic(cluster, name, *given)
+
+    monkeypatch.setattr(Cluster, "topic", slow)
+    settings = ClientSettings.load(bootstrap)
+    plan = plan_at(f"kafka://{topic_name}/orders.indexer", client=lambda: settings)
+    plan.acquire()
+    plan.write(PLAN)
+    assert plan.load().plan == PLAN
+    plan.release()
 
 
 def test_the_first_plan_of_a_drain_that_could_not_begin_is_removed(place: Place) -> None:
