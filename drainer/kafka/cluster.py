@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -28,6 +29,7 @@ from drainer.model.listed import listed
 
 EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+KNOWN_EVERY_S = 0.05  # While brokers do not know a new topic yet, they are asked this often.
 MISSING_CONFIRM_S = 0.3  # A topic that seems to be missing is looked up again after this time.
 NO_RECORD = -1  # Brokers return this offset if no record has the given time or a later one.
 
@@ -249,6 +251,15 @@ class Cluster(Groups):
         there = {KafkaError.TOPIC_ALREADY_EXISTS}
         what = f"create the {kind}topic {name}"
         self.find(what, attempt, there, needs=("CREATE", f"topic {name}"))
+
+    def await_topic(self, name: str, partitions: int = 1) -> None:
+        """Wait until the brokers know a topic that was just created, for up to ``timeout_s``."""
+        until_s = time.monotonic() + self.timeout_s
+        while time.monotonic() < until_s:
+            with suppress(TopicMissing):
+                if len(self.topic(name, "DESCRIBE").partitions) >= partitions:
+                    return
+            time.sleep(KNOWN_EVERY_S)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic. If it does not exist, nothing happens."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -37,7 +36,6 @@ CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(32 * 1024 * 1024)}
 IN_SYNC = "min.insync.replicas"
 WRITE_TIMEOUT_MS = 120 * 1000  # How long to wait for a broker that does not answer.
 CLOSE_S = 5.0
-KNOWN_S, LOOK_EVERY_S = 10.0, 0.1  # Brokers may not know a new topic at once.
 READER, MARK = "drainer-plan", "drainer-record"
 _OTHERWISE = "name another place with --plan"
 IF_GONE = (
@@ -118,9 +116,8 @@ class CompactedTopic:
         shape = self.shape()
         if not shape.exists:
             self._create(shape)
-            until_s = time.monotonic() + KNOWN_S
-            while not self.shape().exists and time.monotonic() < until_s:
-                time.sleep(LOOK_EVERY_S)
+            self._cluster.await_topic(self.name)
+            self.shape()
 
     def _create(self, shape: Shape, *, only_check: bool = False) -> None:
         grant = f"{granting('CREATE', f'topic {self.name}')}, request a compacted topic, or"

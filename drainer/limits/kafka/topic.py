@@ -9,7 +9,7 @@ import re
 import secrets
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,7 +21,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from drainer.errors import RightMissing, TopicMissing
+from drainer.errors import RightMissing
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, Right, may_not
 from drainer.kafka.cluster import LATEST, Cluster, Replicas
 from drainer.model.listed import listed
@@ -82,12 +82,7 @@ def create_test_topic(
     }
     with _needing("CREATE"):
         cluster.create_topic(name, partitions, config, replicas=replicas, kind="test ")
-    until_s = time.monotonic() + cluster.timeout_s
-    while time.monotonic() < until_s:
-        with suppress(TopicMissing):  # A broker may not know the new topic yet.
-            if len(cluster.topic(name, "DESCRIBE").partitions) >= partitions:
-                return
-        time.sleep(0.05)
+    cluster.await_topic(name, partitions)
 
 
 def ensure_usable(cluster: Cluster, name: str) -> None:
