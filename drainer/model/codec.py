@@ -1,7 +1,7 @@
 """Records as JSON. They are frozen dataclasses, and msgspec checks them when they are read.
 
-A type that is better written as text has two more attributes: ``written`` is its type in JSON, and
-``parse`` makes a value of that.
+A type that is better written in another form has two more attributes: ``written`` is its type in
+JSON, and ``parse`` makes a value of that.
 """
 
 from __future__ import annotations
@@ -38,6 +38,19 @@ class JsonRecord:
         with the path of the field, when another field is missing or makes no sense.
         """
         return convert(body, cls)
+
+
+class AsText:
+    """A value that is text in JSON. Values of one type are equal if they have the same text."""
+
+    __slots__ = ()
+    written = str
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
 
 
 def _written(value: object) -> str:

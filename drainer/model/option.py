@@ -16,6 +16,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from drainer.errors import UsageError
+from drainer.model.codec import AsText
 from drainer.model.given import ensure_fields
 from drainer.text.escape import encodable, printable
 from drainer.text.secret import IN_A_URL, may_hide
@@ -188,21 +189,14 @@ def parse_concurrency(text: str) -> Concurrency:
     return Concurrency.fixed(int(text))
 
 
-class Lag:
+class Lag(AsText):
     """How far a group may be behind the log: a number of messages, or a time in seconds."""
 
     __slots__ = ("messages", "seconds")
-    written = str  # The type in JSON.
 
     def __init__(self, messages: int | None = None, seconds: float | None = None) -> None:
         self.messages = messages
         self.seconds = seconds
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Lag) and str(self) == str(other)
-
-    def __hash__(self) -> int:
-        return hash(str(self))
 
     @classmethod
     def parse(cls, text: str) -> Lag:

@@ -12,7 +12,7 @@ from typing import Any
 
 from drainer.errors import UsageError, WrongValue
 from drainer.host.memory import memory_limit
-from drainer.model.codec import JsonRecord, Whole
+from drainer.model.codec import AsText, JsonRecord, Whole
 from drainer.model.deadline import DEADLINE
 from drainer.model.listed import round_duration
 from drainer.model.option import (
@@ -66,21 +66,14 @@ class AfterDead(Enum):
     PARK = "park"
 
 
-class Limit:
+class Limit(AsText):
     """The most that may be given up: a count, a share of what finished, or no limit."""
 
     __slots__ = ("count", "share")
-    written = str  # The type in JSON.
 
     def __init__(self, count: int | None = None, share: float | None = None) -> None:
         self.count = count
         self.share = share
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Limit) and str(self) == str(other)
-
-    def __hash__(self) -> int:
-        return hash(str(self))
 
     @classmethod
     def parse(cls, text: str) -> Limit:
