@@ -5,12 +5,24 @@ from __future__ import annotations
 import signal
 
 import pytest
+from confluent_kafka import Consumer
 
 from command.conftest import distinct
 from command.process import Command
 from drainer.kafka.lock import lock_group
+from kafka.topic import Topic
 
 COUNT = 3
+
+
+def takes_over(command: Command, topic: Topic) -> Consumer:
+    """Return a consumer that has committed one of two new messages."""
+    topic.produce(distinct(2))
+    member = topic.live_member(command.group(topic), "indexer-7")
+    while (message := member.poll(1.0)) is None or message.error():
+        pass
+    member.commit(message=message, asynchronous=False)
+    return member
 
 
 def test_a_drain_says_where_consumers_begin(command: Command) -> None:
@@ -66,11 +78,7 @@ def test_a_watch_that_was_killed_is_made_up_for_until_the_hand_over_was_seen(
     command.ensure_drained(topic, once=True)
     again = command.begin(topic, *words, "1m")
     again.prints("drainer watches them")
-    topic.produce(distinct(2))
-    member = topic.live_member(command.group(topic), "indexer-7")
-    while (message := member.poll(1.0)) is None or message.error():
-        pass
-    member.commit(message=message, asynchronous=False)
+    member = takes_over(command, topic)
     seen = again.ends(0).answer
     member.close()
     over = command.drain(topic, *words, "1m")
@@ -89,11 +97,7 @@ def test_a_consumer_that_takes_over_leaves_the_exit_code_0(command: Command) -> 
     topic = command.topic(distinct(COUNT))
     running = command.begin(topic, "--hand-over", "1m", "-o", "json")
     running.prints("drainer watches them")
-    topic.produce(distinct(2))
-    member = topic.live_member(command.group(topic), "indexer-7")
-    while (message := member.poll(1.0)) is None or message.error():
-        pass
-    member.commit(message=message, asynchronous=False)
+    member = takes_over(command, topic)
     found = running.ends(0).answer["hand_over"]
     member.close()
     assert found["is_good"]
