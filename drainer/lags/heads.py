@@ -52,9 +52,8 @@ def first_records(
                 if message is None:
                     continue
                 place = message.topic(), message.partition()
-                if (
-                    place not in together
-                ):  # It is an error of the client itself, or it came too late.
+                # What is not asked for is an error of the client itself, or comes too late.
+                if place not in together:
                     continue
                 start = together.pop(place)
                 consumer.pause([TopicPartition(*start)])
