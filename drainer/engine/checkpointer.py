@@ -105,6 +105,7 @@ class Checkpointer:
         self._runtime = context.runtime
         self.plan = plan = context.plan
         self.trouble: str | None = None
+        self.may_commit = True  # False once it was seen that the group is not this drain's own.
         self.share_done = plan.account.share_done  # The drain notes it with each status.
         self.written_at = self._runtime.monotonic()
         self.written = plan
@@ -286,6 +287,8 @@ class Checkpointer:
     def _commit_plan(self, plan: OffsetPlan) -> dict[int, int]:
         if self._lock.lost is not None:
             raise self._lock.lost
+        if not self.may_commit:
+            return {}
         if self._runtime.uptime() >= self._lock.sure_until_s:
             raise CommitDelayed(
                 "the lock on the group is not confirmed, so drainer does not commit"

@@ -61,6 +61,7 @@ class Lifecycle:
         # The time left in the last status before the drain began to end. It stays until the end,
         # because no estimate makes sense while nothing new begins.
         self._eta_s: float | None = None
+        ending.at_once.append(self._commit_no_more)
 
     async def run(self) -> Summary:
         """Drain until the drain ends, and return how it ended.
@@ -118,6 +119,11 @@ class Lifecycle:
             self._ending.forced.set()
         self._requested = self._control.stopped = request
         self._ending.end(request)
+
+    def _commit_no_more(self) -> None:
+        """End commits at once if the drain ends because the group is not its own."""
+        if isinstance(self._ending.cause, NOT_OURS):
+            self.checkpointer.may_commit = False
 
     async def _stop(self, cause: BaseException | None) -> BaseException | None:
         """Stop, save for the last time, and return the cause to report; None if all is done."""

@@ -15,7 +15,7 @@ import pytest
 from core.messages import Place, sub_place
 from drainer.engine import checkpointer, lifecycle
 from drainer.engine.local import LocalDrain
-from drainer.errors import CommitDelayed, LockLost
+from drainer.errors import CommitDelayed, LockLost, OffsetMoved
 from drainer.message import SubMessage
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import LocalSettings
@@ -303,6 +303,34 @@ def test_what_finished_is_in_the_journal_before_the_handler_is_closed(
 
 def lose_the_lock(rehearsal: Rehearsal) -> None:
     rehearsal.lock.lost = LockLost("another drain took the lock")
+
+
+def test_no_commit_begins_once_it_was_seen_that_the_group_was_moved(
+    virtual: VirtualDrains, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look at the log may show that while a plan is written, which a commit is to follow."""
+    drains, committed = list[LocalDrain](), list[bool]()
+    seen = False
+    rehearsal = virtual.rehearsal(
+        {0: BACKLOG}, replace(PATIENT, plan_interval_s=0.1), prepare=drains.append
+    )
+    write = rehearsal.file.write
+
+    def write_and_look(plan: OffsetPlan) -> None:
+        nonlocal seen
+        write(plan)
+        if len(committed) == 3 and not seen:
+            seen = True
+            assert drains[0].pipeline is not None
+            drains[0].pipeline.ending.end(OffsetMoved("group billing is at 7 on orders/1"))
+
+    monkeypatch.setattr(rehearsal.file, "write", write_and_look)
+    rehearsal.group.allowed = lambda _: committed.append(seen)
+
+    summary = rehearsal.drain(OnTheLoop(lambda _: work(0.01)))
+
+    assert isinstance(summary.cause, OffsetMoved)
+    assert committed == [False] * 3
 
 
 def test_a_cancelled_handler_that_goes_on_is_given_nothing_more(virtual: VirtualDrains) -> None:
