@@ -30,7 +30,7 @@ from drainer.text.secret import remembered
 from hdfs import running as running_hdfs
 from kafka.topic import PASSWORD, USER, await_coordinators
 from needs import missing
-from s3 import INSTALL, LOGIN, S3, running, versitygw
+from s3 import LOGIN, S3, running, versitygw
 from scenarios.brokers import Broker
 from scenarios.fill import create_topic
 from scenarios.trust.rights import strict_broker
@@ -205,11 +205,11 @@ def broker(
 
 
 @pytest.fixture(scope="session")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+def s3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
     """An S3-compatible server, with the login for it in the environment."""
-    program = versitygw()
+    program = versitygw(build=request.config.option.markexpr == "long")
     if program is None:
-        missing(f"versitygw is not installed (hint: {INSTALL})")
+        pytest.skip("there is no versitygw yet; `pytest -m long` builds it once")
     with (
         pytest.MonkeyPatch.context() as patched,
         running(program, tmp_path_factory.mktemp("s3")) as s3,

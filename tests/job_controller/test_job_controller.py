@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from drainer import errors
 from drainer.cli.app import app
-from needs import missing
+from golang import compiler
 
 # The version of Kubernetes that the manifest names.
 KUBERNETES, LIBRARIES = "v1.31.14", "v0.31.14"
@@ -31,9 +31,7 @@ pytestmark = pytest.mark.long
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program that plays the ends of pods, built from the sources of Kubernetes."""
-    go = shutil.which("go")
-    if go is None:
-        missing("there is no Go (Debian: apt-get install golang)")
+    go = compiler()
     folder = tmp_path_factory.mktemp("controller")
 
     def run(*words: str) -> str:
