@@ -157,7 +157,8 @@ def test_the_signer_of_aws_makes_a_token_without_a_network(
     pytest.importorskip("aws_msk_iam_sasl_signer", reason="drainer[msk] is not installed")
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
         monkeypatch.setenv(name, str(tmp_path / "none"))
-    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     login = ["security.protocol=SASL_SSL", "sasl.mechanism=AWS_MSK_IAM"]
     settings = ClientSettings.load(HOSTS, None, login)
