@@ -8,7 +8,7 @@ from datetime import datetime
 
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.signals import interrupt, signals_to
-from drainer.errors import EXIT_DONE, EXIT_FOUND, DrainerError, Refused
+from drainer.errors import EXIT_DONE, EXIT_FOUND, EXIT_INTERRUPTED, DrainerError, Refused
 from drainer.kafka.cluster import Cluster
 from drainer.model.account import Event, EventKind
 from drainer.model.hand_over import HandOver, Look, PartitionHandOver
@@ -19,6 +19,7 @@ from drainer.model.terms import Terms
 from drainer.store.saved_plan import SavedPlan
 
 LOOK_EVERY_S = 0.5
+TERMINATED = "interrupted by SIGTERM"
 
 
 def handed_over(
@@ -47,8 +48,11 @@ def handed_over(
             _note(file, found, runtime)
         except DrainerError as error:
             print_line(f"warning: the plan does not have the hand-over: {error}")
-    is_bad = summary.exit_code == EXIT_DONE and not found.is_good
-    return replace(summary, hand_over=found, exit_code=EXIT_FOUND if is_bad else summary.exit_code)
+    code = summary.exit_code
+    if code == EXIT_DONE and not found.is_good:
+        # What sends SIGTERM starts the command again, elsewhere perhaps, which watches again.
+        code = EXIT_INTERRUPTED if found.cut_short == TERMINATED else EXIT_FOUND
+    return replace(summary, hand_over=found, exit_code=code)
 
 
 def _note(file: SavedPlan, found: HandOver, runtime: Runtime) -> None:

@@ -51,16 +51,17 @@ def test_without_consumers_the_drain_is_done_and_not_handed_over(command: Comman
     assert "Drained, but not handed over" in outcome.err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 7), (signal.SIGTERM, 4)])
 def test_a_signal_ends_the_watch_and_the_lock_is_gone_by_then(
-    number: signal.Signals, command: Command
+    number: signal.Signals, code: int, command: Command
 ) -> None:
+    """The pod that comes after an evicted one watches again."""
     topic = command.topic(distinct(COUNT))
     running = command.begin(topic, "--hand-over", "2m", "-o", "json")
     running.prints("drainer watches them")
     assert command.cluster.group(lock_group(command.group(topic))).members == ()
     running.signal(number)
-    ended = running.ends(7, within_s=20)
+    ended = running.ends(code, within_s=20)
     assert f"interrupted by {number.name}" in ended.answer["hand_over"]["verdict"]
     assert ended.answer["status"] == "done"
 
