@@ -197,7 +197,8 @@ def added_partitions(topic: TopicInfo, plan: OffsetPlan) -> list[str]:
     if not added:
         return []
     what = f"partition {added[0]}" if len(added) == 1 else f"partitions {added[0]} to {added[-1]}"
+    unless = "without --follow, " if plan.takes_added else ""
     return [
-        f"topic {plan.terms.topic} got {what} after the plan was made: this drain leaves"
+        f"topic {plan.terms.topic} got {what} after the plan was made: {unless}this drain leaves"
         f" {'it' if len(added) == 1 else 'them'} out"
     ]

@@ -26,7 +26,7 @@ def test_partitions_that_come_after_the_plan_are_reported_before_and_during_a_dr
     assert changes(story.cluster, story.file.load().plan, {0: 20}) == []
     story.topic.grow(3)
 
-    received = "got partitions 1 to 2 after the plan was made"
+    received = "got partitions 1 to 2 after the plan was made: without --follow, this drain leaves"
     warnings = story.prepared_to_resume().action.warnings
     assert [text for text in warnings if received in text]
     lines: list[str] = []
