@@ -136,9 +136,16 @@ def test_an_executor_lost_with_a_result_takes_the_slot_of_a_task_that_waits_for_
             """Whether the second slice was read again, undivided, so that its task has a slot."""
             return any(time() > each.stat().st_mtime + WAITS_S for each in written("3/span-0"))
 
-        eventually(lambda: not running.running or next_waits(), "the next slice waits", 120)
+        def hot() -> list[int]:
+            """The process of the call that waits at the gate."""
+            return [each.pid for each in command.record.lines() if each.keys == ("hot!",)]
+
+        def as_wanted() -> bool:
+            return not running.running or (next_waits() and bool(hot()))
+
+        eventually(as_wanted, "the first slice is at work, and the next one waits", 120)
         assert running.running, running.err
-        pid = next(e.pid for e in reversed(command.record.lines()) if e.keys == ("hot!",))
+        pid = hot()[-1]
         _, executor, worker, *_ = ancestors(pid)
         os.kill(executor, signal.SIGSTOP)
         gate.touch()
