@@ -13,7 +13,6 @@ from typing import Any, Protocol, Self, runtime_checkable
 from drainer.errors import (
     EXIT_DEAD_LETTERS,
     EXIT_DONE,
-    EXIT_FOUND,
     EXIT_UNRESUMABLE,
     DrainerError,
     Unresumable,
@@ -615,9 +614,9 @@ class Summary(Shown):
     def reached_its_end(self) -> bool:
         """Whether the drain was not cut short, although some of it may be dead letters.
 
-        The consumers may not have taken over (EXIT_FOUND).
+        A hand-over is watched only then, whatever exit code it gives.
         """
-        return self.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS, EXIT_FOUND)
+        return self.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS) or self.hand_over is not None
 
     @property
     def only_dead(self) -> bool:

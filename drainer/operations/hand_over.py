@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.signals import interrupt, signals_to
@@ -41,8 +42,9 @@ def handed_over(
     was_seen = any(each.what is EventKind.HANDED_OVER for each in summary.history[-1:])
     if not most_s or was_seen or not (start := summary.begin_words):
         return summary
-    print_line(f"{start} drainer watches them for up to {round_duration(most_s)}")
-    found = watch_hand_over(cluster, terms, summary, most_s, runtime, show)
+    words = f"{start} drainer watches them for up to {round_duration(most_s)}"
+    begin = partial(print_line, words)
+    found = watch_hand_over(cluster, terms, summary, most_s, runtime, show, begin)
     if found.is_good:
         try:
             _note(file, found, runtime)
@@ -74,12 +76,13 @@ def watch_hand_over(
     most_s: float,
     runtime: Runtime,
     show: Callable[[], None] = lambda: None,
+    begin: Callable[[], None] = lambda: None,
 ) -> HandOver:
     """Look until consumers have taken over all drained partitions, but no longer than ``most_s``.
 
-    ``show`` is called at each look, since health checks fail if no status is shown for long. The
-    lock on the group must have been released. This changes nothing. SIGINT, SIGTERM and SIGHUP end
-    it.
+    ``begin`` is called first, and ``show`` at each look, since health checks fail if no status is
+    shown for long. The lock on the group must have been released. This changes nothing. SIGINT,
+    SIGTERM and SIGHUP end it.
     """
     ended_s = begun_s = runtime.uptime()
     if (ended := summary.ended_before) is not None:
@@ -94,6 +97,7 @@ def watch_hand_over(
     )
     try:
         with signals_to(interrupt):
+            begin()
             while not found.is_over(runtime.uptime(), begun_s):
                 show()
                 why = ""

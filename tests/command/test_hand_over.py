@@ -63,7 +63,7 @@ def test_a_signal_ends_the_watch_and_the_lock_is_gone_by_then(
     running.signal(number)
     ended = running.ends(code, within_s=20)
     assert f"interrupted by {number.name}" in ended.answer["hand_over"]["verdict"]
-    assert ended.answer["status"] == "done"
+    assert (ended.answer["status"], ended.answer["resume"]) == ("done", None)
 
 
 def test_a_watch_that_was_killed_is_made_up_for_until_the_hand_over_was_seen(
