@@ -57,6 +57,8 @@ from engine.made_up_kafka import (
 from fake_kafka import Log, Record
 from kafka.topic import WAIT_S, Topic, eventually
 
+pytestmark = pytest.mark.long
+
 # --- what is incomplete, written and read back ---
 
 
@@ -333,7 +335,6 @@ def produce(topic: Topic, scenario: Scenario, values: list[str]) -> None:
     topic.produce([*left])
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("limit", [1, 3])
 @every_scenario
 def test_a_killed_drain_goes_on_between_the_markers_of_a_broker(
@@ -374,7 +375,6 @@ def stopped(command: Command) -> Topic:
     return topic
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("moved", [25, 75])
 def test_a_moved_offset_is_refused_with_a_plan_and_followed_without(
     command: Command, stopped: Topic, moved: int
@@ -394,7 +394,6 @@ def test_a_moved_offset_is_refused_with_a_plan_and_followed_without(
     assert command.committed(stopped) == {0: COUNT}
 
 
-@pytest.mark.long
 def test_an_offset_that_is_gone_is_asked_for(command: Command, stopped: Topic) -> None:
     """``committedOffsetRemoved`` and ``noOffsetPolicyOnStartup``."""
     admin = AdminClient({"bootstrap.servers": command.bootstrap, "log_level": 0})

@@ -40,6 +40,8 @@ from core.messages import Place
 from drainer.message import SubMessage
 from engine.made_up_kafka import UNHURRIED, OnTheLoop, VirtualDrains, log_of
 
+pytestmark = pytest.mark.long
+
 NO_PROGRESS_S = 30.0
 LOSS, DUPLICATES = "loss", "duplicates"
 ORDER, CONCURRENCY, VACUOUS = "order", "concurrency", "vacuous"
@@ -348,7 +350,6 @@ BACKLOG, CONCURRENT, DISTURBANCES = 800, 16, 6  # messages in each partition
 UNRECORDED = 2 * CONCURRENT + 150  # what was in flight, and what ended in the last 150 ms
 
 
-@pytest.mark.long
 def test_both_ledgers_balance_when_the_command_is_stopped_cut_and_killed(command: Command) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")

@@ -38,6 +38,8 @@ from engine.made_up_kafka import (
 )
 from engine.virtual_drain import VirtualDrain
 
+pytestmark = pytest.mark.long
+
 RETRIES = 2  # FixedBackOff(100, 2)
 POLICY = FailureSettings(
     retries=RETRIES, retry_delay_s=0.1, retry_max_delay_s=0.1, on_failure=OnFailure.DEAD_LETTER
