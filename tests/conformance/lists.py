@@ -26,7 +26,10 @@ class Lists(OnTheLoop):  # type: ignore[misc]  # as it is not found here
     def open(self, context: Context) -> None:
         super().open(context)
         self._sabotage = self.options.get("sabotage")
-        self._lists = sqlite3.connect(self.options["lists"], isolation_level=None)
+        # A plain open runs on a thread of its own; after that, only the event loop uses it.
+        self._lists = sqlite3.connect(
+            self.options["lists"], isolation_level=None, check_same_thread=False
+        )
         self._lists.execute("PRAGMA journal_mode = WAL")
         self._lists.execute("PRAGMA synchronous = OFF")  # a kill of the process loses nothing
         self._lists.execute("CREATE TABLE IF NOT EXISTS lists (lane PRIMARY KEY, elements)")

@@ -191,7 +191,7 @@ class KilledNight:
         self._commits: dict[int, Commit] = {}  # by the process that was killed before
 
     def _message(self) -> list[str | list[str]]:
-        """Up to five operations; a few are of several sub-keys, and some of these are far hotter."""
+        """Up to five operations. A few have several sub-keys, and some sub-keys are far hotter."""
         chance = self.chance
         operations: list[str | list[str]] = []
         for _ in range(chance.randint(1, 5)):

@@ -66,19 +66,25 @@ class _Calls:
         self.history = History()
         self._number = {place: number for number, place in enumerate(sorted(night.lanes))}
         self._open: dict[Place, tuple[int, str, list[Step]]] = {}
-        ends = dict(_ends(night))
+        ends, life = dict(_ends(night)), 0
         for number, event in enumerate(night.events):
+            if event.life != life:
+                self._end_all()
+            life = event.life
             if isinstance(event, Event) and event.mark == "begun" and number in ends:
                 steps = list(self._steps(event, *ends[number]))
                 process = self.history.invoke(*steps)
                 self._open[event.place] = process, ends[number][0], steps
             elif isinstance(event, Event) and event.place in self._open:
                 self._end(event.place)
-        for place in list(self._open):  # of processes that were killed: nobody waits for them
-            self._end(place)
+        self._end_all()
         lanes = sorted({str(lane) for each in night.lanes.values() for lane in each})
         lists = {str(lane): found for lane, found in night.lists.items()}
         self.history.add(*(("r", lane, self._numbers(lists.get(lane, ()))) for lane in lanes))
+
+    def _end_all(self) -> None:
+        for place in list(self._open):
+            self._end(place)
 
     def _end(self, place: Place) -> None:
         process, kind, steps = self._open.pop(place)
