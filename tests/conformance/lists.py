@@ -41,10 +41,10 @@ class Lists(OnTheLoop):  # type: ignore[misc]  # as it is not found here
         lanes = [str(key) for key in sub.keys or [sub.key]]
         read = {lane: self._read(lane) for lane in lanes}
         told = {lane: found for lane, found in read.items() if len(found) % READ_EACH == 0}
-        self._tell("begun", place, told)
+        self._tell("begun", place, lanes, told)
         await super().handle(sub)
         self._append((sub.id, self._pid), read)
-        self._tell("done", place, {})
+        self._tell("done", place, lanes, {})
 
     def _read(self, lane: str) -> list[Element]:
         row = self._lists.execute("SELECT elements FROM lists WHERE lane = ?", [lane]).fetchone()
@@ -68,6 +68,8 @@ class Lists(OnTheLoop):  # type: ignore[misc]  # as it is not found here
         self._lists.executemany("INSERT OR REPLACE INTO lists VALUES (?, ?)", rows)
         self._lists.execute("COMMIT")
 
-    def _tell(self, mark: str, place: list[int], read: dict[str, list[Element]]) -> None:
-        line = json.dumps([mark, self._pid, place, read])
+    def _tell(
+        self, mark: str, place: list[int], lanes: list[str], read: dict[str, list[Element]]
+    ) -> None:
+        line = json.dumps([mark, self._pid, place, lanes, read])
         os.write(self._calls, b"\n" + line.encode())  # a kill may tear it: not the next one too

@@ -10,15 +10,16 @@ import json
 import random
 import sqlite3
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from command.process import Command
 from command.record import Record
-from core.messages import Place
-from drainer.message import SubMessage
+from core.messages import Place, sub_place
+from drainer.message import Barrier, SubMessage
 from drainer.model.progress import Outcome
 from simulation.simulation import Simulation
 
@@ -27,6 +28,8 @@ LISTS = Path(__file__).with_name("lists.py")
 Lanes = dict[Place, tuple[Hashable, ...]]
 Lists = dict[Hashable, list[Place]]
 Reads = Mapping[Hashable, Sequence[Place]]
+Keys = tuple[Hashable, ...]
+Offset = tuple[int, int]  # with its partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,8 @@ class Event:
 
     ``mark`` is ``begun``, ``done``, ``failed`` (and so it may come again), or ``ended``: given up,
     skipped, or ruled out. ``call`` numbers the calls of the handler. ``read`` is what a handler
-    that appends to lists read of its lanes when it began, where it tells that.
+    that appends to lists read of its lanes when it began, where it tells that. ``keys`` are the
+    sub-keys that it was given; None where they are not told.
     """
 
     mark: str
@@ -43,6 +47,7 @@ class Event:
     place: Place
     call: int = 0
     read: Reads = field(default_factory=dict)
+    keys: Keys | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,11 @@ class Night:
     lists: Lists = field(default_factory=dict)  # what a sink that appends held in the end
     wrote: dict[Place, int] = field(default_factory=dict)  # the life that appended each
     told: bool = True  # the drain said that everything was finished
+    sent: dict[Place, Keys] = field(default_factory=dict)  # the sub-keys of each
+    aborted: set[Offset] = field(default_factory=set)  # of transactions that were aborted
+    undecided: set[Offset] = field(default_factory=set)  # of transactions that were open all night
+    committed_only: bool = True  # the drain read nothing else
+    together: bool = False  # a call of the handler may be given several
 
     def marked(self, mark: str) -> list[Event]:
         return [each for each in self.events if isinstance(each, Event) and each.mark == mark]
@@ -120,6 +130,10 @@ class Recorder:
         self.simulation = simulation = Simulation(seed)
         self._night = Night({})
         self._call = 0
+        for number, log in simulation.backlog.logs.items():
+            self._night.aborted |= {(number, n) for n, each in log.records.items() if each.aborted}
+            behind = range(log.stable, log.end)
+            self._night.undecided |= {(number, n) for n in behind if n in log.records}
         account, broker = simulation.account, simulation.broker
         self._begin, self._leave = account.begin, account.leave
         self._conclude, self._rule_out = account.conclude, account.rule_out
@@ -137,19 +151,24 @@ class Recorder:
             simulation.run()
         backlog = simulation.backlog
         night.lanes = {place: backlog.lanes[place] for place in sorted(backlog.specs)}
+        night.sent = {} if backlog.whole else dict(backlog.specs)
+        if backlog.grown:
+            night.undecided.clear()  # they were committed meanwhile
         well = simulation.world.tally["exit 0"] + simulation.world.tally["exit 6"]
         night.told = bool(well) and not simulation.doomed
+        night.committed_only = backlog.committed_only
+        night.together = simulation.downstream.folds or simulation.downstream.batches
         return night
 
-    def _note(self, mark: str, place: Place) -> None:
-        self._night.events.append(Event(mark, self.simulation.lives, place, self._call))
+    def _note(self, mark: str, place: Place, keys: Keys | None = None) -> None:
+        life = self.simulation.lives
+        self._night.events.append(Event(mark, life, place, self._call, keys=keys))
 
     def _on_begin(self, subs: Sequence[SubMessage]) -> list[Place]:
-        places = self._begin(subs)
         self._call += 1
-        for place in places:
-            self._note("begun", place)
-        return places
+        for member in (member for sub in subs for member in sub.folded):
+            self._note("begun", sub_place(member), _keys(member))
+        return self._begin(subs)  # it stops the night at what is against the simulation's laws
 
     def _on_leave(self, place: Place, what: str) -> None:
         self._leave(place, what)  # a kill comes here, and then it has not been done
@@ -166,6 +185,19 @@ class Recorder:
     def _on_commit(self, offsets: Mapping[int, int]) -> None:
         self._night.events.append(Commit(self.simulation.lives, dict(offsets)))
         self._may_commit(offsets)
+
+
+@cache
+def simulated(seed: int) -> Night:
+    """A night in virtual time."""
+    return Recorder(seed).run()
+
+
+def _keys(sub: SubMessage) -> Keys:
+    """The sub-keys that a handler is given."""
+    if isinstance(sub, Barrier):
+        return ()
+    return tuple(sub.keys or (sub.key,))
 
 
 class KilledNight:
@@ -186,9 +218,23 @@ class KilledNight:
             **sabotage,
         }
         self._handler = command.handler(LISTS.read_text(), "lists.py") + ":Lists"
-        self.values = [json.dumps(self._message()) for _ in range(self.MESSAGES)]
-        self.topic = command.topic(self.values, self.PARTITIONS)
+        values = [json.dumps(self._message()) for _ in range(self.MESSAGES)]
+        self.topic = command.topic(values, self.PARTITIONS)
+        self._values = {
+            (partition, offset): value
+            for partition in range(self.PARTITIONS)
+            for offset, value in enumerate(values)
+        }
+        self._aborted = set[Offset]()
+        self._undecided = set[Offset]()
         self._commits: dict[int, Commit] = {}  # by the process that was killed before
+
+    @classmethod
+    def of_chance(cls, command: Command, **sabotage: str) -> KilledNight:
+        """One of a seed that is drawn, and printed."""
+        seed = random.randrange(2**32)
+        print(f"seed {seed}")
+        return cls(command, seed, **sabotage)
 
     def _message(self) -> list[str | list[str]]:
         """Up to five operations. A few have several sub-keys, and some sub-keys are far hotter."""
@@ -203,7 +249,7 @@ class KilledNight:
     def run(self, *more: str, kills: int = 3) -> Night:
         """Drain it, with so many kills at moments of chance."""
         command, topic = self.command, self.topic
-        sub_messages = self.PARTITIONS * sum(len(json.loads(value)) for value in self.values)
+        sub_messages = sum(len(json.loads(value)) for value in self._values.values())
         moments = sorted(self.chance.randrange(sub_messages) for _ in range(kills))
         more = ("-c", "20", *more)
         running = command.begin(topic, *more, handler=self._handler, **self._options)
@@ -222,19 +268,34 @@ class KilledNight:
         offsets = {number: offset for number, offset in found.items() if offset is not None}
         self._commits[life] = Commit(life, offsets)
 
+    @contextmanager
+    def transactions(self, count: int = 50) -> Iterator[None]:
+        """Add messages of a transaction that is aborted, of none, and of one that stays open."""
+        ends = self.command.cluster.log_ends(self.topic.name, [0])
+        first = ends[0][0]
+        values = [json.dumps(self._message()) for _ in range(count)]
+        self.topic.transact(values, commit=False)
+        behind = first + count + 1  # a marker takes an offset
+        self.topic.produce(values)
+        producer = self.topic.open_transaction(values)
+        self._aborted = {(0, first + n) for n in range(count)}
+        self._undecided = {(0, behind + count + n) for n in range(count)}
+        self._values |= {(0, behind + n): value for n, value in enumerate(values)}
+        yield
+        producer.abort_transaction()
+
     def _night(self) -> Night:
-        night = Night(
-            {
-                (partition, offset, index): (keys,) if isinstance(keys, str) else tuple(keys)
-                for partition in range(self.PARTITIONS)
-                for offset, value in enumerate(self.values)
-                for index, keys in enumerate(json.loads(value))
-            }
-        )
+        lanes = {
+            (*offset, index): (keys,) if isinstance(keys, str) else tuple(keys)
+            for offset, value in self._values.items()
+            for index, keys in enumerate(json.loads(value))
+        }
+        night = Night(lanes, sent=lanes, aborted=self._aborted, undecided=self._undecided)
         lives: dict[int, list[Event | Commit]] = {}
-        for number, (mark, life, place, read) in enumerate(self._calls()):
+        for number, (mark, life, place, keys, read) in enumerate(self._calls()):
             found = {lane: [_place(each) for each in elements] for lane, elements in read.items()}
-            lives.setdefault(life, []).append(Event(mark, life, tuple(place), number, found))
+            event = Event(mark, life, tuple(place), number, found, tuple(keys))
+            lives.setdefault(life, []).append(event)
         for life, commit in self._commits.items():
             night.events += [*lives.pop(life, []), commit]
         assert not lives

@@ -51,8 +51,9 @@ class _Polls:
                 self._check_commit(event)
                 continue
             place = event.place
+            if event.mark == "begun":
+                self._check_sent(event)
             if place not in self.night.lanes:
-                self._note("G1a", f"{place} is given to the handler, and is not of the backlog")
                 continue
             if event.mark == "begun":
                 for lane in self._lanes_of(place):
@@ -63,10 +64,21 @@ class _Polls:
                 for lane in self._lanes_of(place):
                     nexts[lane] = min(nexts[lane], self._index[lane, place])
             else:
-                if place in done:
+                if event.mark == "done" and place in done:
                     self._note("duplicate", f"{place} is done twice in life {event.life}")
                 done.add(place)
                 self._finished.add(place)
+
+    def _check_sent(self, event: Event) -> None:
+        """It was committed by its producer, and the handler is given what was sent."""
+        place = event.place
+        if place[:2] in self.night.undecided:
+            self._note("precommitted-read", f"{place} is of a transaction that is still open")
+        elif place[:2] in self.night.aborted or place not in self.night.lanes:
+            self._note("G1a", f"{place} was aborted, or never sent")
+        elif event.keys is not None and event.keys != self.night.sent.get(place, event.keys):
+            what = f"{place} has {event.keys}, and was sent as {self.night.sent[place]}"
+            self._note("inconsistent-offsets", what)
 
     def _check_poll(self, lane: Lane, place: Place, nexts: dict[Lane, int], inside: str) -> None:
         at, places = self._index[lane, place], self._lanes[lane]
