@@ -246,13 +246,14 @@ class KilledNight:
             operations.append(sorted(keys) if len(keys) > 1 else keys.pop())
         return operations
 
-    def run(self, *more: str, kills: int = 3) -> Night:
+    def run(self, *more: str, kills: int = 3, order: str = "sub-key") -> Night:
         """Drain it, with so many kills at moments of chance."""
         command, topic = self.command, self.topic
         sub_messages = sum(len(json.loads(value)) for value in self._values.values())
         moments = sorted(self.chance.randrange(sub_messages) for _ in range(kills))
         more = ("-c", "20", *more)
-        running = command.begin(topic, *more, handler=self._handler, **self._options)
+        terms = ("--tune", f"order={order}")  # which no resume may change
+        running = command.begin(topic, *more, *terms, handler=self._handler, **self._options)
         for moment in moments:
             command.wait_for(running, "done", moment)
             running.kill()

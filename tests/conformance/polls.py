@@ -8,7 +8,7 @@ what each of them means for a drain.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from itertools import groupby
 
 from conformance.nights import Commit, Event, Night
@@ -45,6 +45,7 @@ class _Polls:
         """One life, from its first poll to its end."""
         nexts: dict[Lane, int] = {}  # the index in the lane that comes next
         calls: dict[Lane, int] = {}  # the call that the last one of a lane was in
+        open_: dict[Place, int] = {}  # the calls that run
         done: set[Place] = set()
         for event in events:
             if isinstance(event, Commit):
@@ -56,11 +57,15 @@ class _Polls:
             if place not in self.night.lanes:
                 continue
             if event.mark == "begun":
+                self._check_alone(event, open_)
+                open_[place] = event.call
                 for lane in self._lanes_of(place):
                     inside = calls.get(lane) == event.call
                     self._check_poll(lane, place, nexts, "int-" if inside else "")
                     calls[lane] = event.call
-            elif event.mark == "failed":
+                continue
+            open_.pop(place, None)
+            if event.mark == "failed":
                 for lane in self._lanes_of(place):
                     nexts[lane] = min(nexts[lane], self._index[lane, place])
             else:
@@ -68,6 +73,13 @@ class _Polls:
                     self._note("duplicate", f"{place} is done twice in life {event.life}")
                 done.add(place)
                 self._finished.add(place)
+
+    def _check_alone(self, event: Event, open_: Mapping[Place, int]) -> None:
+        """Nothing else of its lanes is in the handler, whatever the partition."""
+        lanes = set(self.night.lanes[event.place])
+        for other, call in open_.items():
+            if call != event.call and lanes & set(self.night.lanes[other]):
+                self._note("overlap", f"{event.place} comes while {other} is in the handler")
 
     def _check_sent(self, event: Event) -> None:
         """It was committed by its producer, and the handler is given what was sent."""
