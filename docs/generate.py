@@ -1,6 +1,7 @@
 """Writes ``docs/reference/cli``, a page for each command with all of its options; the table of
 metrics in ``docs/reference/metrics.md``; the OpenAPI document of the handler ``http``; the JSON
-Schema of what commands print; and ``llms.txt``, which names all pages and commands.
+Schema of what commands print; the page of ``evidence.yaml``; and ``llms.txt``, which names all pages
+and commands.
 
 Run it as ``python docs/generate.py``; a test compares what it would write with what is there.
 """
@@ -8,6 +9,7 @@ Run it as ``python docs/generate.py``; a test compares what it would write with 
 from __future__ import annotations
 
 import json
+import os
 import re
 import runpy
 from collections.abc import Iterable, Iterator
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import yaml
 from typer.main import get_command
 
 from drainer.cli.app import PANELS, app
@@ -30,6 +33,8 @@ METRICS_PAGE = FOLDER.parent / "metrics.md"
 OPENAPI = FOLDER.parent / "http.openapi.json"
 OUTPUT_SCHEMA = FOLDER.parent / "output.schema.json"
 LLMS = FOLDER.parent.parent / "llms.txt"
+EVIDENCE = LLMS.with_name("evidence.yaml")
+EVIDENCE_PAGE = FOLDER.parent / "evidence.md"
 PROTOCOL = "1"
 HEAD = "option | meaning | default | variable\n---|---|---|---"
 LLMS_NOTES = """All commands but `demo` and `sandbox down` take `-o json`, which prints one object
@@ -48,6 +53,15 @@ $ drainer resume orders.indexer.plan.json --tune max-outage=2h --tune grace=1m
 A setting with a variable can also stand in a [profile](../configuration.md), under its name.
 `drainer set` changes the live ones while the drain runs."""
 TUNE_HEAD = "setting | meaning | default | variable | live | commands\n---|---|---|---|---|---"
+
+EVIDENCE_HEAD = """# Evidence
+
+What drainer promises, what shows it, and what does not. Each promise is quoted as it stands on its pages. *Shown for* is
+what the evidence covers. *Limit* is what it does not cover, or what was not tried.
+
+A name with `::` is a test, which `pytest NAME` runs in a clone of this repository, and `pytest -m long NAME` if it takes
+minutes. `python -m scenarios.NAME` is an experiment, whose figures are those of one machine. The README can't promise
+more than this page: a test fails if it has a figure, or a word such as "never" or "each", outside of these quotes."""
 
 
 def leaves(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
@@ -165,7 +179,33 @@ def main() -> None:
     METRICS_PAGE.write_text(metrics_page(), encoding="utf-8")
     OPENAPI.write_text(openapi_text(), encoding="utf-8")
     OUTPUT_SCHEMA.write_text(output_schema_text(), encoding="utf-8")
+    EVIDENCE_PAGE.write_text(evidence_page(), encoding="utf-8")
     LLMS.write_text(llms_text(), encoding="utf-8")
+
+
+def evidence() -> Any:
+    """The promises by topic, each with the pages that make it, and what shows it."""
+    return yaml.safe_load(EVIDENCE.read_text(encoding="utf-8"))
+
+
+def evidence_page() -> str:
+    parts = [EVIDENCE_HEAD]
+    for topic, promises in evidence()["promises"].items():
+        parts += [f"## {topic}", *(part for each in promises for part in evidence_of(each))]
+    return "\n\n".join(parts) + "\n"
+
+
+def evidence_of(promise: dict[str, Any]) -> Iterator[str]:
+    """The parts of the page about one promise."""
+    yield f"### {promise['id'].replace('-', ' ').capitalize()}"
+    for page, quotes in promise["quotes"].items():
+        path = EVIDENCE.parent.parent / page
+        title = "README" if page == "README.md" else beginning(path)[0]
+        link = f"[{title}]({os.path.relpath(path, EVIDENCE_PAGE.parent)})"
+        yield "\n>\n".join(f"> {link}: {quote}" for quote in quotes)
+    shown = [f"`{each}`" for each in promise["evidence"]]
+    lines = ("- Shown for: " + promise["scope"], "- Limit: " + promise["limit"])
+    yield "\n".join((*lines, "- Evidence: " + ", ".join(shown), f"- Try: `{promise['inspect']}`"))
 
 
 def output_schema_text() -> str:
@@ -201,6 +241,19 @@ def linked(page: str) -> str:
     """A link to a page, with the first sentence below its title."""
     title, purpose = beginning(LLMS.parent / f"{page}.md")
     return f"[{title}]({page}.html)" + ("" if "|" in purpose else f": {purpose}")
+
+
+def passages(text: str) -> Iterator[str]:
+    """The paragraphs, list items and cells of a page as they are read: without blocks of code,
+    headings and pictures, and with the texts of links in the place of links."""
+    text = re.sub(r"^( *)```.*?^\1```$|^#+ [^\n]+$|!\[[^]]*\]\([^)]*\)", "", text, flags=re.M | re.S)
+    text = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", text)
+    for block in re.split(r"\n\n|\n(?= *[-|>] | *\d+\. )", text):
+        lines = block.splitlines() if "|" in block else [block]
+        for line in lines:
+            for cell in re.split(r"(?<!\\)\|", line):
+                if words := " ".join(cell.split()).removeprefix("- "):
+                    yield words
 
 
 def beginning(page: Path) -> tuple[str, str]:
