@@ -1,7 +1,7 @@
 """Writes ``docs/reference/cli``, a page for each command with all of its options; the table of
 metrics in ``docs/reference/metrics.md``; the OpenAPI document of the handler ``http``; the JSON
-Schema of what commands print; the page of ``evidence.yaml``; and ``llms.txt``, which names all pages
-and commands.
+Schema of what commands print; the page of ``evidence.yaml``; and ``llms.txt``, which names all
+pages and commands.
 
 Run it as ``python docs/generate.py``; a test compares what it would write with what is there.
 """
@@ -56,12 +56,14 @@ TUNE_HEAD = "setting | meaning | default | variable | live | commands\n---|---|-
 
 EVIDENCE_HEAD = """# Evidence
 
-What drainer promises, what shows it, and what does not. Each promise is quoted as it stands on its pages. *Shown for* is
-what the evidence covers. *Limit* is what it does not cover, or what was not tried.
+What drainer promises, and which tests and measurements show it. Each promise is quoted as it stands
+on its pages. *Shown for* is what the evidence covers. *Limit* is what it does not cover, or what
+was not tried.
 
-A name with `::` is a test, which `pytest NAME` runs in a clone of this repository, and `pytest -m long NAME` if it takes
-minutes. `python -m scenarios.NAME` is an experiment, whose figures are those of one machine. The README can't promise
-more than this page: a test fails if it has a figure, or a word such as "never" or "each", outside of these quotes."""
+A name with `::` is a test, which `pytest NAME` runs in a clone of this repository, and `pytest -m
+long NAME` if it takes minutes. `python -m scenarios.NAME` is an experiment, whose figures are those
+of one machine. A test fails if the README has a figure, or a word such as "never" or "each", which
+is not in one of these quotes."""
 
 
 def leaves(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
@@ -246,7 +248,9 @@ def linked(page: str) -> str:
 def passages(text: str) -> Iterator[str]:
     """The paragraphs, list items and cells of a page as they are read: without blocks of code,
     headings and pictures, and with the texts of links in the place of links."""
-    text = re.sub(r"^( *)```.*?^\1```$|^#+ [^\n]+$|!\[[^]]*\]\([^)]*\)", "", text, flags=re.M | re.S)
+    text = re.sub(
+        r"^( *)```.*?^\1```$|^#+ [^\n]+$|!\[[^]]*\]\([^)]*\)", "", text, flags=re.M | re.S
+    )
     text = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", text)
     for block in re.split(r"\n\n|\n(?= *[-|>] | *\d+\. )", text):
         lines = block.splitlines() if "|" in block else [block]
