@@ -306,9 +306,10 @@ def test_without_news_for_a_lease_nothing_is_sure_and_then_calls_are_cut(
     make_fence: Callable[..., tuple[Fence, Ends]],
 ) -> None:
     fence, ended = make_fence(replace(SHORT, cut_s=1.0))
-    calls = [None]
+    calls: Ends = []
     fence.guard(FIRST, lambda: len(calls))
     eventually(lambda: is_sure(fence))
+    calls.append(None)
     if how == "gone":
         objects.gone = True
     elif how == "hangs":

@@ -84,6 +84,16 @@ def test_an_object_store_never_keeps_the_engine_waiting(tmp_path: Path) -> None:
     assert marks(state)[:3] == [101, 102, 103]
 
 
+def test_an_attempt_goes_on_only_once_its_first_record_is_written(
+    state: State, objects: FailingObjects
+) -> None:
+    """Until then, late records of an earlier attempt count, which this one may do again."""
+    begun = state.begin(ATTEMPT, STARTS)
+    objects.full = True
+    with pytest.raises(PlanNotWritten):
+        begun.go_on_from(TaskRecord())
+
+
 def test_a_plan_that_is_written_is_reported_to_the_last(state: State, records: TaskRecords) -> None:
     """A hole at the end raises the watermark, and nothing finished by that."""
     records.append(Record({0: done(103, count=3)}))

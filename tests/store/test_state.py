@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,19 @@ def test_no_news_comes_of_an_attempt_once_the_next_one_has_begun(state: State) -
     second.go_on_from(TaskRecord())
     report(second, {0: done(102, count=2)})
     assert marks(news_of(state)) == [(2, 1, 102)]
+
+
+def test_no_news_comes_of_a_driver_that_stood_still_before_it_read(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meanwhile, the next attempt may have waited for the first one, which reports late."""
+    first, _ = begun(state, FIRST)
+    report(first, {0: done(105, count=5)})
+    clock = count(step=LONG.wait_s)  # The whole wait passes from one look at the clock to the next.
+    with monkeypatch.context() as slow:
+        slow.setattr(state_module, "boottime_s", lambda: next(clock))
+        assert state.news([FIRST.share], LONG.wait_s) == []
+    assert marks(news_of(state)) == [(2, 0, 105)]
 
 
 def test_a_record_that_is_spoilt_is_no_news(state: State) -> None:

@@ -484,7 +484,10 @@ class SliceRunner:
                 for task in each.tasks
                 if task.given and task.subs
             ]
-            for attempt, head in await blocking_call(self.state.news, shares):
+            times = self.handler.lease
+            # A machine may see a new attempt ``stale_s`` late.
+            wait_s = times.wait_s - times.stale_s
+            for attempt, head in await blocking_call(self.state.news, shares, wait_s):
                 of = slices.get(attempt.slice)
                 if of is None:
                     continue  # An attempt woke up after its slice had ended.

@@ -198,9 +198,10 @@ class TaskRecords:
         self._last: Mapping[int, Progress] = {}  # The last whole progress that was reported.
 
     def go_on_from(self, earlier: TaskRecord) -> None:
-        """Report what earlier attempts finished. From here on, their own reports don't count.
+        """Report what earlier attempts finished, and wait until that is written.
 
-        Raises PlanNotWritten or StateLost.
+        From then on, their own reports don't count. Before that, a late one still would, and this
+        attempt may be about to do the same again. Raises PlanNotWritten or StateLost.
         """
         self._counts = {n: each.without_pending() for n, each in earlier.counts.items()}
         claims = {
@@ -213,6 +214,7 @@ class TaskRecords:
         line = encode_record(again, self._starts, whole=True)
         with self._changing:
             self._give(FIRST, line)
+        self._flush()
 
     def start_journal(self, drain_id: str, generation: int) -> None:
         """Note that the engine has taken a snapshot of its plan. All plans of a task have the same

@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -241,7 +242,7 @@ class State:
         self.journal_interval_s = JOURNAL_LOCAL_S if objects.is_local else JOURNAL_REMOTE_S
         self.look_s = LOOK_LOCAL_S if objects.is_local else LOOK_REMOTE_S
         self._followed: dict[Share, _Followed] = {}
-        self._list_due_s = 0.0
+        self._listed_s = -inf  # When attempts at all shares were last looked for.
 
     @classmethod
     def open(cls, uri: str, drain_id: str) -> State:
@@ -427,20 +428,24 @@ class State:
 
     # --- what a driver follows ---
 
-    def news(self, shares: Sequence[Share]) -> list[tuple[Attempt, Head]]:
+    def news(self, shares: Sequence[Share], wait_s: float = inf) -> list[tuple[Attempt, Head]]:
         """Return the records that the newest attempts at these shares have written since the last
         call, in order.
 
         To save requests to an object store, a call reads at most one record of each attempt there,
         and looks for newer attempts only now and then. Later calls return the rest.
+
+        A newer attempt waits for up to ``wait_s``, and then does again what is not reported. So if
+        this process stands still for as long, it does not know whether what it has read counts.
+        Then this returns nothing, and the next call looks for newer attempts.
         """
         followed = {share: self._followed.get(share) or _Followed() for share in shares}
         self._followed = followed
         unsure, local = shares, self.objects.is_local
-        if not local and boottime_s() < self._list_due_s:
+        if not local and boottime_s() < self._listed_s + LIST_S:
             unsure = [share for share in shares if followed[share].attempt is None]
         else:
-            self._list_due_s = boottime_s() + LIST_S
+            self._listed_s = boottime_s()
         for share, attempts in zip(unsure, self._map(self.attempts, unsure), strict=True):
             if attempts and attempts[-1] != followed[share].attempt:
                 followed[share].attempt, followed[share].read = attempts[-1], 0
@@ -455,7 +460,10 @@ class State:
         begun = [(each.attempt, each) for each in followed.values() if each.attempt is not None]
         places = [(attempt, each.read) for attempt, each in begun]
         news: list[tuple[Attempt, Head]] = []
-        for (attempt, each), records in zip(begun, self._map(read_new, places), strict=True):
+        found = self._map(read_new, places)
+        if boottime_s() - self._listed_s >= wait_s:
+            return news
+        for (attempt, each), records in zip(begun, found, strict=True):
             for record in records:
                 try:
                     news.append((attempt, decode_line(record, Head)))
