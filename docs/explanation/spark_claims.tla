@@ -11,7 +11,7 @@
 
    The comment at each action names the function that it stands for. Paths begin at drainer/spark.
    docs/explanation/proofs.md says what the model leaves out. *)
-EXTENDS Integers, FiniteSets, Sequences, TLC
+EXTENDS Integers, Sequences, TLC
 
 CONSTANTS
     Shards,      \* The shards, which are interchangeable.
@@ -54,8 +54,8 @@ Idle == [at |-> "nowhere", finished |-> 0, record |-> None, call |-> 0, lease |-
 Init ==
     /\ attempt = [id \in Ids |-> Idle]
     /\ driver = [d \in 1 .. Drivers |->
-         [at |-> "nowhere", wait |-> 0, base |-> [s \in Shards |-> 0], mark |-> [s \in Shards |-> 0],
-          given |-> {}, listed |-> <<>>, fresh |-> 0]]
+         [at |-> "nowhere", wait |-> 0, base |-> [s \in Shards |-> 0],
+          mark |-> [s \in Shards |-> 0], given |-> {}, listed |-> <<>>, fresh |-> 0]]
     /\ epoch = 0
     /\ plan = [finished |-> [s \in Shards |-> 0], epoch |-> 0]
     /\ committed = 0
@@ -176,9 +176,8 @@ Kill(id) ==
 Drives(d, changes) == driver' = [driver EXCEPT ![d] = changes @@ @]
 Owns(d) == Has("owner") => \A later \in d + 1 .. Drivers : driver[later].at = "nowhere"
 
-\* operations/group.py, locked; then ControlChannel.begin or state.take_over: the next driver gets the
-\* plan and the lock, because the one before is dead or because its session is over, and begins an
-\* epoch.
+\* operations/group.py, locked; then ControlChannel.begin or state.take_over: the next driver gets
+\* the plan and the lock, since the one before is dead or its session is over, and begins an epoch.
 TakeOver(d) ==
     /\ driver[d].at = "nowhere" /\ Owns(d)
     /\ d > 1 => driver[d - 1].at # "nowhere"
@@ -205,7 +204,7 @@ Save(d) ==
     /\ plan' # plan
     /\ UNCHANGED <<attempt, driver, epoch, committed, effect>>
 
-\* Checkpointer._commit, GroupCommitter.commit: the watermark of the plan on disk, never a lower one.
+\* Checkpointer._commit, GroupCommitter.commit: the plan's watermark, never a lower one.
 Commit(d) ==
     LET found == IF Has("plan first") THEN plan.finished ELSE driver[d].mark
         watermark == Min({found[s] : s \in Shards}) IN
@@ -252,7 +251,7 @@ Die(d) ==
 
 Down(ticks) == IF ticks = 0 THEN 0 ELSE ticks - 1
 
-\* Fence._watch_lease: a process whose calls go on at the end of its lease and the time after it ends.
+\* Fence._watch_lease: a process whose calls go on after the lease and ``Cut`` ends.
 Aged(each) ==
     IF each.lease = 1 /\ each.call # 0
     THEN Tidy([each EXCEPT !.at = "dead", !.call = 0])
