@@ -60,8 +60,8 @@ What drainer promises, and which tests and measurements show it. Each promise is
 on its pages. *Shown for* is what the evidence covers. *Limit* is what it does not cover, or what
 was not tried.
 
-A name with `::` is a test, which `pytest NAME` runs in a clone of this repository, and `pytest -m
-long NAME` if it takes minutes. `python -m scenarios.NAME` is an experiment, whose figures are those
+A name with `::` is a test. In a clone of this repository, `pytest NAME` runs it, or, if it takes
+minutes, `pytest -m long NAME`. `python -m scenarios.NAME` is an experiment, whose figures are those
 of one machine. A test fails if the README has a figure, or a word such as "never" or "each", which
 is not in one of these quotes."""
 
