@@ -158,6 +158,68 @@ def nights_of(seeds: Iterable[int], sink: type[Sink] = Sink) -> dict[int, Night]
     }
 
 
+def one_by_one(*transactions: Sequence[Step] | str) -> History:
+    """A history without overlaps; a word says how the transaction before it ended, if not well."""
+    history, kinds = History(), [*transactions[1:], ()]
+    for steps, next_ in zip(transactions, kinds, strict=True):
+        if not isinstance(steps, str):
+            process = history.invoke(*steps)
+            history.end(process, next_ if isinstance(next_, str) else "ok", *steps)
+    return history
+
+
+def a(element: int, key: str = "x") -> Step:
+    return "append", key, element
+
+
+def r(*elements: int, key: str = "x") -> Step:
+    return "r", key, list(elements)
+
+
+JUDGED = {
+    "good": (one_by_one([a(1)], [r(1)], [a(2), r(1, 2)], [a(3)], "info", [r(1, 2, 3)]), set()),
+    "not there, and nobody knows": (one_by_one([a(1)], "info", [r()]), set()),
+    "lost": (one_by_one([a(1)], [a(2)], [r(2)]), {"lost"}),
+    "duplicate": (one_by_one([a(1)], [r(1, 1)]), {"duplicate-elements"}),
+    "reordered": (one_by_one([a(1)], [a(2)], [r(2, 1)]), {"G0-realtime"}),
+    "contradictory": (
+        one_by_one([a(1)], "info", [a(2)], "info", [r(1)], [r(2, 1)]),
+        {"incompatible-order"},
+    ),
+    "aborted": (one_by_one([a(1)], "fail", [r(1)]), {"G1a"}),
+    "half": (one_by_one([a(1), a(2)], [r(1)]), {"G1b"}),
+    "its own not there": (one_by_one([a(1), r()]), {"internal"}),
+    "stale": (one_by_one([a(1)], [a(2)], [r(1)], [r(1, 2)]), {"G2-realtime"}),
+    "crossed": (
+        one_by_one([a(1), a(1, "y")], [a(2), a(2, "y")], [r(1, 2), r(2, 1, key="y")]),
+        {"G0"},
+    ),
+    "appended by nobody": (one_by_one([r(1)]), {"garbage"}),
+}
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_our_own_checker_knows_the_anomalies(name: str) -> None:
+    history, expected = JUDGED[name]
+    found = anomalies(history)
+    assert expected <= found.keys()
+    assert bool(expected) == bool(found)
+
+
+@pytest.mark.long
+def test_elle_agrees_with_our_own_checker(tmp_path: Path) -> None:
+    if (jar := elle_cli()) is None:
+        pytest.skip("there is no jar of elle-cli")
+    # Elle refuses to judge a history with an element that nobody appended.
+    paths = {name: tmp_path / f"{name}.json" for name in JUDGED if name != "appended by nobody"}
+    for name, path in paths.items():
+        JUDGED[name][0].write(path)
+    said = elle_says(jar, list(paths.values()))
+    assert {name: not said[path] for name, path in paths.items()} == {
+        name: bool(JUDGED[name][1]) for name in paths
+    }
+
+
 @pytest.mark.parametrize("seeds", [FEW, pytest.param(MANY, marks=pytest.mark.long)])
 def test_simulated_nights_have_no_anomaly_and_repeat_only_by_rewinds(
     seeds: Sequence[int],
