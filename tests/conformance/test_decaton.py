@@ -244,8 +244,13 @@ def dropped(calls: list[Call], chance: random.Random) -> list[Call]:
 
 def swapped(calls: list[Call], chance: random.Random) -> list[Call]:
     """Two of a key come in the wrong order."""
-    first = chance.choice([c for c in calls if c.key == calls[0].key and c is not calls[-1]])
-    second = next(c for c in calls if c.key == first.key and c.place > first.place)
+    pairs = [
+        (c, other)
+        for c in calls
+        for other in calls
+        if c.key == other.key and c.place[0] == other.place[0] and c.place < other.place
+    ]
+    first, second = chance.choice(pairs)
     other = {first.place: second.place, second.place: first.place}
     return [replace(call, place=other.get(call.place, call.place)) for call in calls]
 
