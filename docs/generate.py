@@ -245,21 +245,6 @@ def linked(page: str) -> str:
     return f"[{title}]({page}.html)" + ("" if "|" in purpose else f": {purpose}")
 
 
-def passages(text: str) -> Iterator[str]:
-    """The paragraphs, list items and cells of a page as they are read: without blocks of code,
-    headings and pictures, and with the texts of links in the place of links."""
-    text = re.sub(
-        r"^( *)```.*?^\1```$|^#+ [^\n]+$|!\[[^]]*\]\([^)]*\)", "", text, flags=re.M | re.S
-    )
-    text = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", text)
-    for block in re.split(r"\n\n|\n(?= *[-|>] | *\d+\. )", text):
-        lines = block.splitlines() if "|" in block else [block]
-        for line in lines:
-            for cell in re.split(r"(?<!\\)\|", line):
-                if words := " ".join(cell.split()).removeprefix("- "):
-                    yield words
-
-
 def beginning(page: Path) -> tuple[str, str]:
     """The title of a page, and the first sentence below it, without markup."""
     text = page.read_text(encoding="utf-8")

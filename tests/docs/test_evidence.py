@@ -18,7 +18,6 @@ import pytest
 from docs.pages import ROOT
 
 generate = runpy.run_path(str(ROOT / "docs/generate.py"))
-passages = generate["passages"]
 LEDGER = generate["evidence"]()
 PROMISES = [each for promises in LEDGER["promises"].values() for each in promises]
 README = (ROOT / "README.md").read_text()
@@ -30,6 +29,21 @@ _FIGURE = r"(?<![\w.-])\d+(?:[.,]\d+)*\b(?! ?[ap]m\b)|\btwice\b|\bhalf\b|\btimes
 _PROMISE = re.compile(rf"\b(?:{_WORDS})\b|{_FIGURE}", re.IGNORECASE)
 _GUARANTEES = re.compile(r"## What it guarantees\n(.+?)\n\n(?!\|)", re.DOTALL)
 _MARK = "…"
+
+
+def passages(text: str) -> Iterator[str]:
+    """The paragraphs, list items and cells of a page as they are read: without blocks of code,
+    headings and pictures, and with the texts of links in the place of links."""
+    text = re.sub(
+        r"^( *)```.*?^\1```$|^#+ [^\n]+$|!\[[^]]*\]\([^)]*\)", "", text, flags=re.M | re.S
+    )
+    text = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", text)
+    for block in re.split(r"\n\n|\n(?= *[-|>] | *\d+\. )", text):
+        lines = block.splitlines() if "|" in block else [block]
+        for line in lines:
+            for cell in re.split(r"(?<!\\)\|", line):
+                if words := " ".join(cell.split()).removeprefix("- "):
+                    yield words
 
 
 def without_entry(text: str, quotes: Iterable[str]) -> Iterator[str]:
