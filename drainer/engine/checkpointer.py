@@ -105,7 +105,8 @@ class Checkpointer:
         self._runtime = context.runtime
         self.plan = plan = context.plan
         self.trouble: str | None = None
-        self.may_commit = True  # False once it was seen that the group is not this drain's own.
+        # This is False once it was seen that the group, or its topic, is not this drain's own.
+        self.may_commit = True
         self.share_done = plan.account.share_done  # The drain notes it with each status.
         self.written_at = self._runtime.monotonic()
         self.written = plan

@@ -52,7 +52,7 @@ def handed_over(
             print_line(f"warning: the plan does not have the hand-over: {error}")
     code = summary.exit_code
     if code == EXIT_DONE and not found.is_good:
-        # What sends SIGTERM starts the command again, elsewhere perhaps, which watches again.
+        # A supervisor that sends SIGTERM starts the command again, and that watches again.
         code = EXIT_INTERRUPTED if found.cut_short == TERMINATED else EXIT_FOUND
     return replace(summary, hand_over=found, exit_code=code)
 

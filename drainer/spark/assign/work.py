@@ -485,7 +485,7 @@ class SliceRunner:
                 if task.given and task.subs
             ]
             times = self.handler.lease
-            # A machine may see a new attempt ``stale_s`` late.
+            # On a mounted folder, this machine may not see a new attempt until ``stale_s`` later.
             wait_s = times.wait_s - times.stale_s
             for attempt, head in await blocking_call(self.state.news, shares, wait_s):
                 of = slices.get(attempt.slice)

@@ -242,7 +242,7 @@ class State:
         self.journal_interval_s = JOURNAL_LOCAL_S if objects.is_local else JOURNAL_REMOTE_S
         self.look_s = LOOK_LOCAL_S if objects.is_local else LOOK_REMOTE_S
         self._followed: dict[Share, _Followed] = {}
-        self._listed_s = -inf  # When attempts at all shares were last looked for.
+        self._listed_s = -inf  # The time at which attempts at all shares were last looked for.
 
     @classmethod
     def open(cls, uri: str, drain_id: str) -> State:
